@@ -168,8 +168,10 @@ function(commsched_engine_library)
        ${PROJECT_SOURCE_DIR}/src/checkpoint/*.cc
        ${PROJECT_SOURCE_DIR}/src/checkpoint/*/*.cc)
   set(internals run/agreement.cc run/cursor.cc run/session_watch.cc
-                state/rank_state.cc tables/kernels.cc
-                update/loss_scale.cc)
+                state/offload.cc state/rank_state.cc tables/adamw.cc
+                tables/kernels.cc tables/optimizer_table.cc tables/sgd.cc
+                update/loss_scale.cc update/norm_sums.cc update/step_reports.cc
+                update/update.cc update/verdict.cc)
   list(TRANSFORM internals PREPEND ${folder}/)
   set(planning ${sources})
   list(FILTER planning INCLUDE REGEX "/src/engine/(model|step_plan)/")

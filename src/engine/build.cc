@@ -90,6 +90,7 @@ Precision MakePrecision(const commsched_engine_desc_t& desc) {
 }
 
 StepSpec MakeSpec(const commsched_engine_desc_t& desc,
+                  const OptimizerTable& optimizer,
                   const commsched_plan_options_t& plan, bool has_pool) {
   StepSpec spec;
   spec.zero_stage = desc.zero_stage;
@@ -99,9 +100,10 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   spec.scales_loss = desc.loss_scale > 0;
   spec.check_finite = desc.check_finite != 0;
   spec.deterministic = plan.deterministic != 0;
-  spec.sgd = desc.optimizer == COMMSCHED_SGD;
+  spec.optimizer = optimizer.name;
+  spec.optimizer_state = optimizer.state_name;
+  spec.moments = optimizer.state_values;
   spec.precision = MakePrecision(desc);
-  if (spec.sgd) spec.moments = desc.momentum > 0 ? 1 : 0;
   spec.offloads = has_pool && spec.state_values() > 0;
   return spec;
 }
@@ -269,7 +271,15 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
       pool_(Pool(desc.optimizer_pool)),
       observers_(desc.observers == nullptr ? "" : desc.observers),
       flight_path_(desc.flight_path == nullptr ? "" : desc.flight_path),
-      spec_(MakeSpec(desc_, plan_options_, desc.optimizer_pool != nullptr)),
+      optimizer_settings_({.kernels = &kernels_,
+                           .beta1 = desc_.beta1,
+                           .beta2 = desc_.beta2,
+                           .epsilon = desc_.epsilon,
+                           .momentum = desc_.momentum,
+                           .nesterov = desc_.nesterov != 0}),
+      optimizer_(MakeOptimizer(desc_.optimizer, &optimizer_settings_)),
+      spec_(MakeSpec(desc_, optimizer_, plan_options_,
+                     desc.optimizer_pool != nullptr)),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))),
       slice_(SliceOf(desc)),
       agreement_(&desc_),
@@ -286,6 +296,20 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
            .model = &model_,
            .state = &state_,
            .agreement = &agreement_}),
+      update_({.optimizer = optimizer_,
+               .weight_decay = desc_.weight_decay,
+               .clip_norm = desc_.clip_norm,
+               .beta1 = desc_.beta1,
+               .beta2 = desc_.beta2,
+               .loss_scale = desc_.loss_scale,
+               .loss_scale_window = desc_.loss_scale_window,
+               .max_skipped_steps = desc_.max_skipped_steps,
+               .rank = group_rank_,
+               .on_device = on_device_,
+               .kernels = &kernels_,
+               .model = &model_,
+               .state = &state_,
+               .ops = &bound_}),
       step_cursor_(desc_.allow_skipped_modules != 0),
       forward_cursor_(desc_.allow_skipped_modules != 0) {}
 

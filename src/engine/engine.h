@@ -39,9 +39,9 @@
 #include "engine/step_plan/step_plan.h"
 #include "engine/tables/device_tables.h"
 #include "engine/tables/kernels.h"
+#include "engine/tables/optimizer_table.h"
 #include "engine/update/loss_scale.h"
-#include "engine/update/norm_sums.h"
-#include "engine/update/step_reports.h"
+#include "engine/update/update.h"
 
 namespace commsched::engine {
 
@@ -147,7 +147,6 @@ class Engine {
   // prepare.cc
   StepPlan::Options PlanOptions() const;
   Status Allocate();
-  Status PrepareNorm();
   Status Connect();
 
   const Layout& layout() const { return step_plan_->layout(); }
@@ -180,47 +179,13 @@ class Engine {
     state_.HideBuckets(*step_plan_, cursor().pass().module);
   }
   Status BeginPassOps(const PassOps& ops);
-  Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
   Status ConvertGradients(const PassOps& ops,
                           const BoundStep::Conversions& addresses);
 
-  // optimizer.cc
   Poison PoisonFor(const std::string& call) const {
     return {step_plan_.get(), session(), SessionFailure(), call};
   }
   Status StepBuckets(float lr);
-  Status StepBucket(uint32_t bucket, float lr);
-  Status FetchFirst();
-  // After the step of the bucket at `index` in graph().first_use.
-  Status CopyNext(size_t index);
-  Status FinishGradients(uint32_t bucket);
-  Status ComputeNorm(float lr);
-  Status Squares(uint32_t bucket);
-  Status AdamW(uint32_t bucket, float lr) const;
-  Status Sgd(uint32_t bucket, float lr) const;
-  // What both have.
-  template <typename Args>
-  void SetArgs(uint32_t bucket, const Segment& segment, Args& args) const;
-  float DecayOf(uint32_t parameter) const;
-  // Where the sums of a parameter's blocks are.
-  std::vector<commsched_run_t> BlocksOf(uint32_t parameter) const;
-  Status LocalTotal(float lr);
-  // Ends what the optimizer needs to know of a step, and tells the host.
-  Status EndNorm();
-  Status Decide(const double* sums, uint64_t count);
-
-  // step_verdict.cc
-  // What the ranks tell each other of `lr`. Never 0: that is where nothing has
-  // come, since the backend moves nothing.
-  static double SentRate(float lr) { return lr == 0 ? -1.0 : double{lr}; }
-  Status EndTraining(const std::string& why);
-  Status SendRate(float lr);
-  Status ReportRates();
-  // Of what steps have told so far.
-  Status CheckReports();
-  Status CheckRates(const double* rates, uint64_t step);
-  Status CheckSkippedSteps(uint64_t step);
-  std::string FirstNonFinite() const;
 
   // record.cc
   Status CheckCanRecord() const;
@@ -254,7 +219,7 @@ class Engine {
 
   // snapshot.cc
   SavedState saved_state() {
-    return {model_, *step_plan_, group_rank_, state_values()};
+    return {model_, *step_plan_, optimizer_, group_rank_, state_values()};
   }
   uint64_t steps() const { return step_offset_ + steps_done_; }
   // All that a snapshot has of the state. Drains.
@@ -271,6 +236,8 @@ class Engine {
   const commsched_pool_t pool_;    // With functions only if there is one.
   const std::string observers_;    // Empty: none.
   const std::string flight_path_;  // Empty: none.
+  const OptimizerSettings optimizer_settings_;
+  const OptimizerTable optimizer_;
   const StepSpec spec_;
   const uint32_t group_rank_;
   const std::string slice_;
@@ -280,12 +247,10 @@ class Engine {
   Model model_;
   std::unique_ptr<const StepPlan> step_plan_;  // From Prepare on.
   RankState state_;
-  NormSums norm_sums_;
-  NormSums rates_in_sums_;  // Where they are in all sums.
-  StepReports reports_;
   std::unique_ptr<Offload> offload_;  // Null if the state is in memory.
   // Last, so that sessions are destroyed before the memory they are bound to.
   BoundStep bound_;
+  Update update_;
 
   // While the order is recorded; there are no sessions then.
   bool recording_ = false;
@@ -304,11 +269,6 @@ class Engine {
   uint64_t steps_done_ = 0;
   uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.
   Lineage lineage_;
-  LossScale last_state_;   // The last that a step has told of.
-  bool has_norm_ = false;  // A step has begun to compute one.
-  uint64_t rates_of_step_ =
-      0;            // That came, and were not compared yet; 0: none.
-  Status verdict_;  // Ends training, on every rank alike.
 };
 
 }  // namespace commsched::engine

@@ -39,7 +39,7 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   if (spec_.zero_stage == 3) info.state_bytes += info.arena_bytes;
   info.norm_bytes = state_.norm().bytes();
   info.state_bytes += info.norm_bytes;
-  const LossScale& control = last_state_;
+  const LossScale& control = update_.reported();
   info.skipped_steps = static_cast<uint64_t>(control.skipped_steps);
   info.skipped_in_row = static_cast<uint64_t>(control.skipped_in_row);
   info.accumulated_bytes = AccumulatedBytes(spec_, layout());

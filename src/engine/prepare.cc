@@ -47,13 +47,7 @@ StepPlan::Options Engine::PlanOptions() const {
 
 Status Engine::Allocate() {
   ENGINE_RETURN_IF_ERROR(state_.Allocate(*step_plan_, model_.parameters()));
-  if (spec_.scales_loss) last_state_.scale = desc_.loss_scale;
-  ENGINE_RETURN_IF_ERROR(state_.SetControl(last_state_));
-  if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(PrepareNorm());
-  if (spec_.needs_norm() || spec_.gathers_rates()) {
-    ENGINE_RETURN_IF_ERROR(reports_.Init(allocator_, kernels_,
-                                         static_cast<uint64_t>(spec_.world)));
-  }
+  ENGINE_RETURN_IF_ERROR(update_.Prepare(*step_plan_));
   ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
   if (!spec_.offloads) return Status();
   return Offload::Create({.context = desc_.context,
@@ -63,24 +57,6 @@ Status Engine::Allocate() {
                           .memory = &allocator_,
                           .kernels = &kernels_},
                          layout(), &offload_);
-}
-
-// Where the sums are that a norm is made of.
-Status Engine::PrepareNorm() {
-  if (spec_.reduces_norm()) {
-    return norm_sums_.Init(allocator_, kernels_, {{{0, graph().local_blocks}}});
-  }
-  std::vector<std::vector<commsched_run_t>> parts;
-  for (uint32_t p = 0; p < model_.parameters().size(); ++p) {
-    parts.push_back(BlocksOf(p));
-  }
-  ENGINE_RETURN_IF_ERROR(norm_sums_.Init(allocator_, kernels_, parts));
-  if (!spec_.gathers_block_sums()) return Status();
-  std::vector<std::vector<commsched_run_t>> rates;
-  for (uint64_t rank = 0; rank < spec_.num_shards(); ++rank) {
-    rates.push_back({{rank * graph().local_count + graph().local_blocks, 1}});
-  }
-  return rates_in_sums_.Init(allocator_, kernels_, rates);
 }
 
 Status Engine::Build() {
@@ -93,7 +69,8 @@ Status Engine::Build() {
       return prepared;
     }
   }
-  ENGINE_RETURN_IF_ERROR(agreement_.OnRegistration(spec_, model_, recording_));
+  ENGINE_RETURN_IF_ERROR(
+      agreement_.OnRegistration(spec_, optimizer_, model_, recording_));
   state_.Bind(*step_plan_);
   ENGINE_RETURN_IF_ERROR(recording_ ? StartRecording() : Connect());
   phase_ = Phase::kBetweenSteps;
@@ -101,6 +78,7 @@ Status Engine::Build() {
 }
 
 Status Engine::Connect() {
+  update_.Bind(step_plan_.get(), offload_.get());
   ENGINE_RETURN_IF_ERROR(
       bound_.Connect(step_plan_.get(), offload_.get(), steps_done_));
   const std::vector<std::string> names = model_.ModuleNames();

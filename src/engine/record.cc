@@ -190,7 +190,7 @@ Status Engine::Freeze(Sequence sequence) {
 
 Status Engine::CatchUp(const std::vector<uint8_t>& left_out, bool recomputed) {
   ENGINE_RETURN_IF_ERROR(bound_.BeginStep(steps_begun_));
-  ENGINE_RETURN_IF_ERROR(FetchFirst());
+  ENGINE_RETURN_IF_ERROR(update_.FetchFirst());
   step_cursor_.Restart();
   for (size_t i = 0; i < left_out.size(); ++i) {
     ENGINE_RETURN_IF_ERROR(PassModule(/*is_left_out=*/left_out[i] != 0));

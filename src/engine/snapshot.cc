@@ -20,7 +20,7 @@ Status Engine::MakeSnapshot(Snapshot* out) {
   };
   snapshot.copy_out = [this](float* values) { return CopyOut(values); };
   snapshot.add_metadata = [this](std::map<std::string, std::string>* metadata) {
-    SaveLossScale(last_state_, spec_.scales_loss, metadata);
+    SaveLossScale(update_.reported(), spec_.scales_loss, metadata);
   };
   snapshot.lineage = &lineage_;
   *out = std::move(snapshot);
@@ -73,7 +73,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   SavedState saved = saved_state();
   std::vector<SavedState::Target> targets;
   ENGINE_RETURN_IF_ERROR(saved.FindTargets(checkpoint, &targets));
-  LossScale loss_scale = last_state_;
+  LossScale loss_scale = update_.reported();
   ENGINE_RETURN_IF_ERROR(LoadLossScale(checkpoint.index().metadata,
                                        checkpoint.index().id.step,
                                        spec_.scales_loss, &loss_scale));
@@ -84,8 +84,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   for (const SavedState::Target& target : targets) {
     ENGINE_RETURN_IF_ERROR(saved.Read(checkpoint, target));
   }
-  last_state_ = loss_scale;
-  ENGINE_RETURN_IF_ERROR(state_.SetControl(last_state_));
+  ENGINE_RETURN_IF_ERROR(update_.SetState(loss_scale));
   ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
   step_offset_ = checkpoint.index().id.step - steps_done_;
   lineage_.Load(checkpoint.index().id);

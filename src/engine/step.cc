@@ -1,6 +1,6 @@
 // The step.
 
-#include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "engine.h"
@@ -43,7 +43,7 @@ std::string Engine::ExpectedCall() const {
 // that failure comes first.
 Status Engine::SessionFailure() const {
   ENGINE_RETURN_IF_ERROR(record_failure_);
-  ENGINE_RETURN_IF_ERROR(verdict_);
+  ENGINE_RETURN_IF_ERROR(update_.verdict());
   if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(offload_->failure());
   return bound_.FailureOfSessions();
 }
@@ -74,7 +74,7 @@ Status Engine::CompareValues() {
                            .plan = step_plan_.get(),
                            .state = &state_,
                            .steps = steps(),
-                           .loss_scale = &last_state_},
+                           .loss_scale = &update_.reported()},
                           [this] { return bound_.FailureOfSessions(); });
   if (!agreed.ok()) ENGINE_RETURN_IF_ERROR(SessionFailure());
   return agreed;
@@ -83,7 +83,7 @@ Status Engine::CompareValues() {
 Status Engine::StepBegin() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("step_begin");
   ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
-  ENGINE_RETURN_IF_ERROR(CheckReports());
+  ENGINE_RETURN_IF_ERROR(update_.CheckReports());
   if (agreement_.values_may_differ()) {
     ENGINE_RETURN_IF_ERROR(CompareValues());
   }
@@ -93,7 +93,7 @@ Status Engine::StepBegin() {
   step_cursor_.Restart();
   drained_ = false;
   ++steps_begun_;
-  return recording_ ? Status() : FetchFirst();
+  return recording_ ? Status() : update_.FetchFirst();
 }
 
 Status Engine::ModuleBegin(bool backward, uint32_t module,
@@ -127,7 +127,8 @@ Status Engine::ModuleBegin(bool backward, uint32_t module,
 // Its parameters are there then, and its gradients can be added to.
 Status Engine::BeginPassOps(const PassOps& ops) {
   for (const Accumulation& each : ops.accumulations) {
-    ENGINE_RETURN_IF_ERROR(Accumulate(each.bucket, each.op, each.first));
+    ENGINE_RETURN_IF_ERROR(
+        update_.Accumulate(each.bucket, each.op, each.first));
   }
   ENGINE_RETURN_IF_ERROR(bound_.Before(ops.op));
   open_op_ = ops.op;
@@ -157,25 +158,42 @@ Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
   return Status();
 }
 
+Status Engine::OptimizerStep(float lr) {
+  if (!std::isfinite(lr) || lr < 0) {
+    return InvalidArgument("engine: lr is " + std::to_string(lr) +
+                           "; it must be 0 or more");
+  }
+  // Each op waits for what it reads, and learns there that it will not come. So
+  // no bucket is stepped with what a failure left; say which it would be.
+  Status stepped = StepBuckets(lr);
+  if (stepped.ok() || !update_.verdict().ok() || SessionFailure().ok())
+    return stepped;
+  ENGINE_RETURN_IF_ERROR(PoisonFor("optimizer_step").RefuseAll());
+  return stepped;
+}
+
+Status Engine::StepBuckets(float lr) {
+  if (recording_) {
+    if (!EndsRecordedForward(/*backward=*/false, 0, 0)) {
+      return OutOfOrder("optimizer_step");
+    }
+    ENGINE_RETURN_IF_ERROR(EndRecording());
+  }
+  if (phase_ != Phase::kBetweenModules || evaluating_ || !cursor().CanEnd()) {
+    return OutOfOrder("optimizer_step");
+  }
+  ENGINE_RETURN_IF_ERROR(PassTo(cursor().passes().size()));
+  ENGINE_RETURN_IF_ERROR(update_.Step(step_offset_ + steps_begun_, lr));
+  phase_ = Phase::kStepped;
+  return Status();
+}
+
 Status Engine::StepEnd() {
   if (phase_ != Phase::kStepped) return OutOfOrder("step_end");
   ENGINE_RETURN_IF_ERROR(bound_.EndStep());
   phase_ = Phase::kBetweenSteps;
   ++steps_done_;
   return Status();
-}
-
-// ---- Gradients of micro-batches ---------------------------------------------
-
-Status Engine::Accumulate(uint32_t bucket, commsched_op_id_t op, bool first) {
-  const BucketMemory& memory = state_.bucket(bucket);
-  const Precision& precision = spec_.precision;
-  const auto combine = first ? &Kernels::Convert : &Kernels::Add;
-  return bound_.Run(op, [&] {
-    return (kernels_.*combine)(memory.of(BufferKind::kShard).data(), kSumDType,
-                               memory.my_summand, precision.reduced,
-                               step_plan_->ShardCount(bucket));
-  });
 }
 
 // Of a backward: gradients that are not of the type they add up in, or travel.

@@ -12,9 +12,9 @@ Status Engine::Drain() {
   ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
   if (!recording_) {
     ENGINE_RETURN_IF_ERROR(bound_.Drain());
-    ENGINE_RETURN_IF_ERROR(ReportRates());
+    ENGINE_RETURN_IF_ERROR(update_.ReportRates());
     ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
-    ENGINE_RETURN_IF_ERROR(CheckReports());
+    ENGINE_RETURN_IF_ERROR(update_.CheckReports());
   }
   drained_ = true;
   return Status();
@@ -188,7 +188,7 @@ Status Engine::LossScaleAddress(const double** out_scale) const {
 Status Engine::GetLossScale(
     commsched_engine_loss_scale_info_t* out_info) const {
   ENGINE_RETURN_IF_ERROR(CheckDrained("get_loss_scale"));
-  const LossScale& state = last_state_;
+  const LossScale& state = update_.reported();
   commsched_engine_loss_scale_info_t info =
       commsched_engine_loss_scale_info_init();
   info.scale = state.scale;
@@ -204,13 +204,13 @@ Status Engine::GradientNorm(double* out_norm) {
         "engine: no norm is computed, since clip_norm, loss_scale and "
         "check_finite are 0");
   }
-  if (!has_norm_) {
+  if (!update_.has_norm()) {
     return FailedPrecondition(
         "engine: gradient_norm was called before the first step");
   }
   ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
-  ENGINE_RETURN_IF_ERROR(CheckReports());
-  *out_norm = last_state_.norm;
+  ENGINE_RETURN_IF_ERROR(update_.CheckReports());
+  *out_norm = update_.reported().norm;
   return Status();
 }
 

@@ -66,7 +66,7 @@ _WAITS = re.compile(
 _OFF_THE_STEP = {"offload.cc", "session_watch.cc", "session_watch.h",
                  "cuda_tables.cc"}
 _DRAINS = {"bound_step.cc"}
-_STEPS = {"step.cc", "skip.cc", "optimizer.cc", "kernels.cc"}
+_STEPS = {"step.cc", "skip.cc", "update.cc", "verdict.cc", "kernels.cc"}
 _ABORT_LOCK = re.compile(r"#include <mutex>|std::(lock_guard<std::mutex> lock\("
                          r"abort_mutex_\)|mutex abort_mutex_);")
 

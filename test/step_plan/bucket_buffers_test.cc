@@ -99,7 +99,7 @@ TEST(BucketBuffersTest, SumsOverMicroBatchesAreOfFp32) {
 
 TEST(BucketBuffersTest, TheOptimizerSaysWhatItKeeps) {
   StepSpec spec = Stage(1);
-  spec.sgd = true;
+  spec.optimizer_state = "sgd_state";
   spec.moments = 1;
   EXPECT_EQ(TextOf(spec, Plain()),
             "parameters 1024, gradients 1024, sgd_state 256");

@@ -69,20 +69,15 @@ std::string OnOrOff(bool on) { return on ? "on" : "off"; }
 
 // What of the description, its defaults put in, has a say in the results or in
 // what the ranks send. A new field of that kind gets a line here.
-void AddSettings(const commsched_engine_desc_t& desc, Facts* facts) {
+void AddSettings(const commsched_engine_desc_t& desc,
+                 const OptimizerTable& optimizer, Facts* facts) {
   facts->Add("zero_stage", uint64_t{desc.zero_stage});
   facts->Add("micro_batches", uint64_t{desc.micro_batches});
   facts->Add("parameter_dtype", NameOfDType(desc.parameter_dtype));
   facts->Add("reduce_dtype", NameOfDType(desc.reduce_dtype));
-  const bool sgd = desc.optimizer == COMMSCHED_SGD;
-  facts->Add("optimizer", sgd ? "SGD" : "AdamW");
-  if (sgd) {
-    facts->Add("momentum", desc.momentum);
-    facts->Add("nesterov", uint64_t{desc.nesterov});
-  } else {
-    facts->Add("beta1", desc.beta1);
-    facts->Add("beta2", desc.beta2);
-    facts->Add("epsilon", desc.epsilon);
+  facts->Add("optimizer", optimizer.title);
+  for (const OptimizerSetting& each : optimizer.settings) {
+    if (each.name != nullptr) facts->Add(each.name, each.value);
   }
   facts->Add("weight_decay", desc.weight_decay);
   facts->Add("clip_norm", desc.clip_norm);
@@ -236,11 +231,12 @@ Status Agreement::KeepContext() {
   return Status();
 }
 
-Status Agreement::OnRegistration(const StepSpec& spec, const Model& model,
-                                 bool records_order) {
+Status Agreement::OnRegistration(const StepSpec& spec,
+                                 const OptimizerTable& optimizer,
+                                 const Model& model, bool records_order) {
   Facts facts;
   Status ready = Caught([&] {
-    AddSettings(desc_, &facts);
+    AddSettings(desc_, optimizer, &facts);
     facts.Add("plan.deterministic", OnOrOff(spec.deterministic));
     facts.Add("record_order", OnOrOff(records_order));
     AddRegistration(model.parameters(), model.modules(), &facts);

@@ -15,6 +15,7 @@
 #include "engine/state/rank_state.h"
 #include "engine/step_plan/spec.h"
 #include "engine/step_plan/step_plan.h"
+#include "engine/tables/optimizer_table.h"
 
 namespace commsched::engine {
 
@@ -47,8 +48,8 @@ class Agreement {
 
   // Building. All ranks of the world come, as they do to the session, so that a
   // difference within one group keeps no other group waiting.
-  Status OnRegistration(const StepSpec& spec, const Model& model,
-                        bool records_order);
+  Status OnRegistration(const StepSpec& spec, const OptimizerTable& optimizer,
+                        const Model& model, bool records_order);
   void DeclineToBuild(const Status& why);
   // Returns `ready` if it has failed. The session of the evaluation keeps the
   // others waiting for a rank that never comes to it, so that ranks first say

@@ -23,6 +23,7 @@
 #include "engine/step_plan/step_graph.h"
 #include "engine/step_plan/step_plan.h"
 #include "engine/tables/kernels.h"
+#include "engine/update/step_ops.h"
 
 namespace commsched::engine {
 
@@ -34,7 +35,7 @@ namespace commsched::engine {
 // recording stands in for them.
 //
 // Thread-compatible, but for Abort() and FailureOfSessions().
-class BoundStep {
+class BoundStep final : public StepOps {
  public:
   // All that it points to outlives it.
   struct Spec {
@@ -75,24 +76,10 @@ class BoundStep {
   // Whether evaluations have a session: without gathers and ops of modules they
   // only keep to the order of calls.
   bool evaluation_meets() const;
-  Status Before(commsched_op_id_t op);
-  Status After(commsched_op_id_t op);
-  // Takes the time since Before().
-  void Measure(commsched_op_id_t op);
-  template <typename Body>
-  Status Run(commsched_op_id_t op, Body&& body) {
-    ENGINE_RETURN_IF_ERROR(Before(op));
-    const Status done = body();
-    if (!done.ok()) {
-      // Others wait for what this op does not make due.
-      Abort(done.message().c_str());
-      return done;
-    }
-    Measure(op);
-    return After(op);
-  }
-  // Where a copy on its lane puts what it takes; null: it is not measured.
-  int64_t* CostOf(commsched_op_id_t op) {
+  Status Before(commsched_op_id_t op) override;
+  Status After(commsched_op_id_t op) override;
+  void Measure(commsched_op_id_t op) override;
+  int64_t* CostOf(commsched_op_id_t op) override {
     return measures_ ? &op_cost_ns_[op] : nullptr;
   }
   // The least of each op in the steps that were measured; of a collective, the
@@ -114,8 +101,8 @@ class BoundStep {
   Status CheckVersions(const Pass& pass, const PassOps& ops,
                        uint64_t steps_done) const;
 
-  Status FailureOfSessions() const;  // From any thread.
-  void Abort(const char* reason);    // From any thread.
+  Status FailureOfSessions() const;         // From any thread.
+  void Abort(const char* reason) override;  // From any thread.
 
   const ForwardGraph& forward() const { return forward_; }
   commsched_session_t* session() const { return session_.get(); }

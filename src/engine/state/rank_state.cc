@@ -1,6 +1,7 @@
 #include "engine/state/rank_state.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace commsched::engine {
 namespace {
@@ -54,6 +55,15 @@ Status RankState::CheckFits(const StepSpec& spec, const Layout& layout,
                     std::to_string(PhysicalBytes()) + " bytes of memory");
 }
 
+RankState::~RankState() { ReleaseKept(); }
+
+void RankState::ReleaseKept() {
+  kept_.clear();
+  if (kept_on_host_ == nullptr) return;
+  memory_.ReleaseHost(kept_on_host_, kept_on_host_bytes_);
+  kept_on_host_ = nullptr;
+}
+
 template <typename T>
 Status RankState::AllocateZeros(const std::string& what, uint64_t count,
                                 Array<T>* out) {
@@ -63,6 +73,7 @@ Status RankState::AllocateZeros(const std::string& what, uint64_t count,
 Status RankState::Allocate(const StepPlan& plan,
                            const std::vector<Parameter>& parameters) {
   const StepSpec& spec = plan.spec();
+  ReleaseKept();  // Of an attempt that failed.
   buckets_.resize(plan.layout().buckets.size());
   for (uint32_t b = 0; b < buckets_.size(); ++b) {
     const std::string what = "bucket " + std::to_string(b);
@@ -175,6 +186,17 @@ Status RankState::SetControl(const commsched_step_state_t& state) {
 }
 
 // A device converts what has been copied there.
+Status RankState::KeepHost(uint64_t count, double** out) {
+  const uint64_t bytes = count * sizeof(double);
+  void* kept = nullptr;
+  ENGINE_RETURN_IF_ERROR(memory_.AllocateHost(bytes, &kept));
+  std::memset(kept, 0, bytes);
+  kept_on_host_ = static_cast<double*>(kept);
+  kept_on_host_bytes_ = bytes;
+  *out = kept_on_host_;
+  return Status();
+}
+
 Status RankState::WriteValues(std::byte* into, commsched_dtype_t dtype,
                               const float* values, uint64_t count) {
   if (!on_device_) {

@@ -1,6 +1,7 @@
 #ifndef COMMSCHED_SRC_ENGINE_STATE_RANK_STATE_H_
 #define COMMSCHED_SRC_ENGINE_STATE_RANK_STATE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -75,6 +76,7 @@ class RankState {
         kernels_(*kernels),
         rank_(rank),
         on_device_(on_device) {}
+  ~RankState();
 
   // More than the machine has is refused rather than left to overcommit: the
   // first touch of such memory would kill the process. Each of the ranks on
@@ -86,6 +88,19 @@ class RankState {
   // All of it, zeroed.
   Status Allocate(const StepPlan& plan,
                   const std::vector<Parameter>& parameters);
+
+  // `count` zeros of a plain type, and at least one, for a class that holds no
+  // memory of its own. They live as long as this.
+  template <typename T>
+  Status Keep(uint64_t count, T** out) {
+    ENGINE_RETURN_IF_ERROR(Bytes::Create(
+        memory_, kernels_, std::max(count, uint64_t{1}) * sizeof(T),
+        &kept_.emplace_back()));
+    *out = reinterpret_cast<T*>(kept_.back().data());
+    return Status();
+  }
+  // The same in memory of the host that a device can write to. Once.
+  Status KeepHost(uint64_t count, double** out);
 
   // The addresses that a step uses, but for those in the arena.
   void Bind(const StepPlan& plan);
@@ -116,6 +131,7 @@ class RankState {
   template <typename T>
   Status AllocateZeros(const std::string& what, uint64_t count, Array<T>* out);
   Status AllocateNorm(const StepPlan& plan, uint64_t num_parameters);
+  void ReleaseKept();
   void BindBucket(const StepSpec& spec, const Bucket& bucket,
                   BucketMemory* out) const;
 
@@ -127,6 +143,9 @@ class RankState {
   NormMemory norm_;
   Array<commsched_step_state_t> control_;  // One.
   Array<float> staging_;                   // Between the host and a device.
+  std::vector<Bytes> kept_;                // Of Keep().
+  double* kept_on_host_ = nullptr;         // Of KeepHost().
+  uint64_t kept_on_host_bytes_ = 0;
 };
 
 }  // namespace commsched::engine

@@ -1,6 +1,7 @@
 #include "engine/state/saved_state.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -82,9 +83,16 @@ SavedPiece SavedState::PieceOf(uint32_t parameter) const {
 }
 
 std::vector<StateKind> SavedState::Moments() const {
-  if (!spec_.sgd) return {StateKind::kFirstMoment, StateKind::kSecondMoment};
-  if (spec_.moments == 0) return {};
-  return {StateKind::kMomentum};
+  std::vector<StateKind> moments;
+  for (uint32_t i = 0; i < optimizer_.state_values; ++i) {
+    for (uint32_t k = 0; k < kNumStateKinds; ++k) {
+      const auto kind = static_cast<StateKind>(k);
+      if (std::strcmp(engine::NameOf(kind), optimizer_.names[i]) == 0) {
+        moments.push_back(kind);
+      }
+    }
+  }
+  return moments;
 }
 
 Status SavedState::FindTensors(const Checkpoint& checkpoint,
@@ -133,7 +141,7 @@ Status SavedState::CheckMoments(const Checkpoint& checkpoint) const {
     if (checkpoint.Has(kind) == wanted) continue;
     return InvalidArgument(std::string("engine: the checkpoint has ") +
                            (wanted ? "no " : "") + engine::NameOf(kind) +
-                           ", which the engine's " + spec_.optimizer() +
+                           ", which the engine's " + spec_.optimizer +
                            (wanted ? " keeps" : " does not keep"));
   }
   return Status();

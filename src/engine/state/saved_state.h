@@ -12,6 +12,7 @@
 #include "engine/state/state_values.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/step_plan.h"
+#include "engine/tables/optimizer_table.h"
 
 namespace commsched::engine {
 
@@ -34,11 +35,12 @@ struct SavedPiece {
 class SavedState {
  public:
   // `rank`: in the group.
-  SavedState(const Model& model, const StepPlan& plan, uint32_t rank,
-             StateValues values)
+  SavedState(const Model& model, const StepPlan& plan,
+             const OptimizerTable& optimizer, uint32_t rank, StateValues values)
       : model_(model),
         layout_(plan.layout()),
         spec_(plan.spec()),
+        optimizer_(optimizer),
         rank_(rank),
         values_(values) {}
 
@@ -83,6 +85,7 @@ class SavedState {
   const Model& model_;
   const Layout& layout_;
   const StepSpec& spec_;
+  const OptimizerTable& optimizer_;
   const uint32_t rank_;
   StateValues values_;
 };

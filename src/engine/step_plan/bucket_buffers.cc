@@ -38,8 +38,8 @@ std::vector<BucketBuffer> BuffersOfBucket(const StepSpec& spec,
     add(BufferKind::kSummand, "gradient_summand", precision.reduced, shard);
   }
   if (spec.moments > 0 && !spec.offloads) {
-    add(BufferKind::kState, spec.sgd ? "sgd_state" : "adamw_state",
-        COMMSCHED_F32, spec.moments * shard);
+    add(BufferKind::kState, spec.optimizer_state, COMMSCHED_F32,
+        spec.moments * shard);
   }
   return rows;
 }

@@ -32,14 +32,16 @@ struct StepSpec {
   bool scales_loss = false;
   bool check_finite = false;
   bool deterministic = false;
-  bool sgd = false;
-  uint32_t moments = 2;  // Values that the optimizer keeps per weight.
+  // The optimizer: names of its ops and of its state, which outlive the spec,
+  // and how many values it keeps per weight.
+  const char* optimizer = "adamw";
+  const char* optimizer_state = "adamw_state";
+  uint32_t moments = 2;
   // The optimizer's state, masters among it, is in memory only for its op.
   bool offloads = false;
 
   Precision precision;
 
-  const char* optimizer() const { return sgd ? "sgd" : "adamw"; }
   // Optimizer shards per bucket.
   uint64_t num_shards() const {
     return zero_stage == 0 ? 1 : static_cast<uint64_t>(world);

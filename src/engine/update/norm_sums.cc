@@ -31,15 +31,15 @@ std::vector<Runs> Groups(const Runs& part) {
 }
 
 template <typename T>
-Status CopyOf(const Memory& memory, const Kernels& kernels,
-              const std::vector<T>& values, Array<T>* out) {
-  ENGINE_RETURN_IF_ERROR(Array<T>::Create(memory, kernels, values.size(), out));
-  return kernels.Copy(out->data(), values.data(), values.size() * sizeof(T));
+Status CopyOf(RankState* state, const Kernels& kernels,
+              const std::vector<T>& values, T** out) {
+  ENGINE_RETURN_IF_ERROR(state->Keep(values.size(), out));
+  return kernels.Copy(*out, values.data(), values.size() * sizeof(T));
 }
 
 }  // namespace
 
-Status NormSums::Init(const Memory& memory, const Kernels& kernels,
+Status NormSums::Init(RankState* state, const Kernels& kernels,
                       const std::vector<Runs>& parts) {
   std::vector<Runs> groups;
   std::vector<Runs> of_parts;
@@ -48,12 +48,12 @@ Status NormSums::Init(const Memory& memory, const Kernels& kernels,
     of_parts.push_back({{groups.size(), more.size()}});
     groups.insert(groups.end(), more.begin(), more.end());
   }
-  ENGINE_RETURN_IF_ERROR(MakeLevel(memory, kernels, groups, &groups_));
-  ENGINE_RETURN_IF_ERROR(MakeLevel(memory, kernels, of_parts, &parts_));
-  return Array<double>::Create(memory, kernels, groups_.count, &group_sums_);
+  ENGINE_RETURN_IF_ERROR(MakeLevel(state, kernels, groups, &groups_));
+  ENGINE_RETURN_IF_ERROR(MakeLevel(state, kernels, of_parts, &parts_));
+  return state->Keep(groups_.count, &group_sums_);
 }
 
-Status NormSums::MakeLevel(const Memory& memory, const Kernels& kernels,
+Status NormSums::MakeLevel(RankState* state, const Kernels& kernels,
                            const std::vector<Runs>& sums, Level* out) {
   Runs runs;
   std::vector<uint64_t> first_run = {0};
@@ -62,22 +62,22 @@ Status NormSums::MakeLevel(const Memory& memory, const Kernels& kernels,
     first_run.push_back(runs.size());
   }
   out->count = sums.size();
-  ENGINE_RETURN_IF_ERROR(CopyOf(memory, kernels, runs, &out->runs));
-  return CopyOf(memory, kernels, first_run, &out->first_run);
+  ENGINE_RETURN_IF_ERROR(CopyOf(state, kernels, runs, &out->runs));
+  return CopyOf(state, kernels, first_run, &out->first_run);
 }
 
 Status NormSums::Add(const Kernels& kernels, const double* sums,
                      double* out) const {
   commsched_sum_runs_args_t args = {};
   args.values = sums;
-  args.runs = groups_.runs.data();
-  args.first_run = groups_.first_run.data();
-  args.out = group_sums_.data();
+  args.runs = groups_.runs;
+  args.first_run = groups_.first_run;
+  args.out = group_sums_;
   args.count = groups_.count;
   ENGINE_RETURN_IF_ERROR(kernels.SumRuns(args));
-  args.values = group_sums_.data();
-  args.runs = parts_.runs.data();
-  args.first_run = parts_.first_run.data();
+  args.values = group_sums_;
+  args.runs = parts_.runs;
+  args.first_run = parts_.first_run;
   args.out = out;
   args.count = parts_.count;
   return kernels.SumRuns(args);

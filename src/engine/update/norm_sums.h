@@ -6,7 +6,7 @@
 
 #include "checkpoint/status.h"
 #include "commsched/engine_kernels.h"
-#include "engine/state/memory.h"
+#include "engine/state/rank_state.h"
 #include "engine/tables/kernels.h"
 
 namespace commsched::engine {
@@ -20,7 +20,8 @@ namespace commsched::engine {
 class NormSums {
  public:
   // `parts`: of each part, such as a parameter, where its blocks are, in order.
-  Status Init(const Memory& memory, const Kernels& kernels,
+  // What it needs to know is kept in `state`, which outlives it.
+  Status Init(RankState* state, const Kernels& kernels,
               const std::vector<std::vector<commsched_run_t>>& parts);
 
   // Enqueues: out[i] is the sum of part i, of the sums of blocks at `sums`.
@@ -30,18 +31,18 @@ class NormSums {
 
  private:
   struct Level {
-    Array<commsched_run_t> runs;
-    Array<uint64_t> first_run;
+    commsched_run_t* runs = nullptr;
+    uint64_t* first_run = nullptr;
     uint64_t count = 0;  // Of sums.
   };
 
-  static Status MakeLevel(const Memory& memory, const Kernels& kernels,
+  static Status MakeLevel(RankState* state, const Kernels& kernels,
                           const std::vector<std::vector<commsched_run_t>>& sums,
                           Level* out);
 
   Level groups_;
   Level parts_;
-  Array<double> group_sums_;
+  double* group_sums_ = nullptr;
 };
 
 }  // namespace commsched::engine

@@ -7,23 +7,11 @@
 
 namespace commsched::engine {
 
-StepReports::~StepReports() {
-  if (slots_ == nullptr) return;
-  memory_->ReleaseHost(slots_, kSlots * slot_count_ * sizeof(double));
-}
-
-Status StepReports::Init(const Memory& memory, const Kernels& kernels,
-                         uint64_t world) {
-  memory_ = &memory;
+Status StepReports::Init(RankState* state, uint64_t world) {
   num_rates_ = world;
   slot_count_ = kStateDoubles + world + 1;
-  ENGINE_RETURN_IF_ERROR(Array<double>::Create(memory, kernels, 1, &number_));
-  const uint64_t bytes = kSlots * slot_count_ * sizeof(double);
-  void* slots = nullptr;
-  ENGINE_RETURN_IF_ERROR(memory.AllocateHost(bytes, &slots));
-  std::memset(slots, 0, bytes);
-  slots_ = static_cast<double*>(slots);
-  return Status();
+  ENGINE_RETURN_IF_ERROR(state->Keep(1, &number_));
+  return state->KeepHost(kSlots * slot_count_, &slots_);
 }
 
 Status StepReports::Send(const Kernels& kernels, uint64_t step,
@@ -39,10 +27,9 @@ Status StepReports::Send(const Kernels& kernels, uint64_t step,
     ENGINE_RETURN_IF_ERROR(
         kernels.Copy(slot + kStateDoubles, rates, num_rates_ * sizeof(double)));
   }
+  ENGINE_RETURN_IF_ERROR(kernels.Fill(number_, static_cast<double>(number), 1));
   ENGINE_RETURN_IF_ERROR(
-      kernels.Fill(number_.data(), static_cast<double>(number), 1));
-  ENGINE_RETURN_IF_ERROR(kernels.Copy(slot + kStateDoubles + num_rates_,
-                                      number_.data(), sizeof(double)));
+      kernels.Copy(slot + kStateDoubles + num_rates_, number_, sizeof(double)));
   sent_ = number;
   return Status();
 }

@@ -6,7 +6,7 @@
 
 #include "checkpoint/status.h"
 #include "commsched/engine_kernels.h"
-#include "engine/state/memory.h"
+#include "engine/state/rank_state.h"
 #include "engine/tables/kernels.h"
 
 namespace commsched::engine {
@@ -27,8 +27,8 @@ class StepReports {
     const double* rates = nullptr;  // Of each rank; null: none.
   };
 
-  ~StepReports();
-  Status Init(const Memory& memory, const Kernels& kernels, uint64_t world);
+  // Its memory is kept in `state`, which outlives it.
+  Status Init(RankState* state, uint64_t world);
 
   // Enqueues the report of `step`, which no earlier one is of. Null: not of
   // this one. `rates`: of each rank.
@@ -39,9 +39,6 @@ class StepReports {
   // kSlots more have been sent.
   bool Take(Report* out_report);
 
-  // As if there had been none.
-  void Forget() { taken_ = sent_; }
-
  private:
   // Doubles: the state, the rates, and, last to arrive, the number of the
   // report.
@@ -49,11 +46,10 @@ class StepReports {
     return slots_ + number % kSlots * slot_count_;
   }
 
-  const Memory* memory_ = nullptr;
   uint64_t slot_count_ = 0;
   uint64_t num_rates_ = 0;
-  double* slots_ = nullptr;  // Of the host.
-  Array<double> number_;     // One: of the report that is being sent.
+  double* slots_ = nullptr;   // Of the host.
+  double* number_ = nullptr;  // Of the report that is being sent.
   struct Sent {
     uint64_t step = 0;
     bool has_state = false;

@@ -238,7 +238,7 @@ Status StepBuilder::AddStep(uint32_t bucket) {
     accesses.push_back(Access(out_.rates, COMMSCHED_READ_WRITE));
   }
   return writer_.AddCompute(
-      Indexed(spec_.optimizer(), bucket), accesses,
+      Indexed(spec_.optimizer, bucket), accesses,
       static_cast<double>(ShardCount(bucket)) *
           OptimizerBytesPerElement(spec_, layout_.buckets[bucket]),
       &ids.optimizer);

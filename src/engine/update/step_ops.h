@@ -1,0 +1,43 @@
+#ifndef COMMSCHED_SRC_ENGINE_UPDATE_STEP_OPS_H_
+#define COMMSCHED_SRC_ENGINE_UPDATE_STEP_OPS_H_
+
+#include <cstdint>
+
+#include "checkpoint/status.h"
+#include "commsched/types.h"
+
+namespace commsched::engine {
+
+// Runs the ops of a step where the other ranks see it: in a session.
+//
+// Thread-compatible.
+class StepOps {
+ public:
+  virtual Status Before(commsched_op_id_t op) = 0;
+  virtual Status After(commsched_op_id_t op) = 0;
+  // Takes the time since Before().
+  virtual void Measure(commsched_op_id_t op) = 0;
+  // Where a copy on its lane puts what it takes; null: it is not measured.
+  virtual int64_t* CostOf(commsched_op_id_t op) = 0;
+  virtual void Abort(const char* reason) = 0;
+
+  template <typename Body>
+  Status Run(commsched_op_id_t op, Body&& body) {
+    ENGINE_RETURN_IF_ERROR(Before(op));
+    const Status done = body();
+    if (!done.ok()) {
+      // Others wait for what this op does not make due.
+      Abort(done.message().c_str());
+      return done;
+    }
+    Measure(op);
+    return After(op);
+  }
+
+ protected:
+  ~StepOps() = default;
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_UPDATE_STEP_OPS_H_

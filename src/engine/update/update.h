@@ -1,0 +1,126 @@
+#ifndef COMMSCHED_SRC_ENGINE_UPDATE_UPDATE_H_
+#define COMMSCHED_SRC_ENGINE_UPDATE_UPDATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/status.h"
+#include "commsched/engine_kernels.h"
+#include "engine/model/model.h"
+#include "engine/state/offload.h"
+#include "engine/state/rank_state.h"
+#include "engine/step_plan/step_plan.h"
+#include "engine/tables/kernels.h"
+#include "engine/tables/optimizer_table.h"
+#include "engine/update/loss_scale.h"
+#include "engine/update/norm_sums.h"
+#include "engine/update/step_ops.h"
+#include "engine/update/step_reports.h"
+
+namespace commsched::engine {
+
+// The end of a step: gradients of micro-batches that add up, the norm, what is
+// decided by it, and the optimizer, bucket by bucket. Holds no memory: that is
+// the rank state's.
+//
+// Thread-compatible.
+class Update {
+ public:
+  // All that it points to outlives it.
+  struct Spec {
+    OptimizerTable optimizer;
+    float weight_decay = 0;  // Of parameters of two dimensions or more.
+    float clip_norm = 0;
+    float beta1 = 0, beta2 = 0;  // Of the corrections in a step's control.
+    float loss_scale = 0;        // To begin with; 0: the loss is not scaled.
+    uint32_t loss_scale_window = 0;
+    uint32_t max_skipped_steps = 0;
+    uint32_t rank = 0;  // In the group.
+    bool on_device = false;
+    const Kernels* kernels = nullptr;
+    const Model* model = nullptr;
+    RankState* state = nullptr;
+    StepOps* ops = nullptr;
+  };
+
+  explicit Update(const Spec& spec) : spec_(spec), kernels_(*spec.kernels) {}
+  Update(const Update&) = delete;
+  Update& operator=(const Update&) = delete;
+
+  // When the state has its memory: finds the sums that a norm is made of,
+  // and sets the first loss scale. Fails as CheckOptimizerTable() does.
+  Status Prepare(const StepPlan& plan);
+  // Steps are of `plan` until the next call; the state is in memory where
+  // `offload` is null.
+  void Bind(const StepPlan* plan, Offload* offload);
+
+  // Fetches what is offloaded of the buckets that are stepped first.
+  Status FetchFirst();
+  // Adds the reduced gradients of a micro-batch.
+  Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
+  // Steps all buckets. `step` counts those of checkpoints, too.
+  Status Step(uint64_t step, float lr);
+
+  // Enqueues the learning rates that the last step has gathered. Drained.
+  Status ReportRates();
+  // Of what steps have told so far: what ends training on every rank alike.
+  Status CheckReports();
+  const Status& verdict() const { return verdict_; }
+
+  // What the last step that has told of it has left.
+  const LossScale& reported() const { return reported_; }
+  // Steps go on from there.
+  Status SetState(const LossScale& state);
+  bool has_norm() const { return has_norm_; }  // A step has begun one.
+
+ private:
+  const StepGraph& graph() const { return plan_->graph(); }
+  // What the ranks tell each other of `lr`. Never 0: that is where nothing has
+  // come, since the backend moves nothing.
+  static double SentRate(float lr) { return lr == 0 ? -1.0 : double{lr}; }
+
+  // update.cc
+  Status PrepareNorm();
+  // Where the sums of a parameter's blocks are.
+  std::vector<commsched_run_t> BlocksOf(uint32_t parameter) const;
+  Status FinishGradients(uint32_t bucket);
+  Status StepBucket(uint32_t bucket, float lr);
+  OptimizerBucket BucketFor(uint32_t bucket, float lr) const;
+  Status CopyNext(size_t index);
+  Status ComputeNorm(float lr);
+  Status Squares(uint32_t bucket);
+  Status LocalTotal(float lr);
+  Status EndNorm();
+  Status Decide(const double* sums, uint64_t count);
+
+  // verdict.cc
+  Status EndTraining(const std::string& why);
+  Status SendRate(float lr);
+  Status CheckRates(const double* rates, uint64_t step);
+  Status CheckSkippedSteps(uint64_t step);
+  std::string FirstNonFinite() const;
+
+  const Spec spec_;
+  const Kernels& kernels_;
+
+  // Constant after Prepare().
+  std::vector<std::vector<OptimizerSegment>> segments_;  // By bucket.
+  NormSums norm_sums_;
+  NormSums rates_in_sums_;  // Where they are in all sums.
+  StepReports reports_;
+
+  const StepPlan* plan_ = nullptr;  // Constant between calls of Bind().
+  Offload* offload_ = nullptr;
+
+  uint64_t step_ = 0;           // The one that was stepped last.
+  uint64_t rates_of_step_ = 0;  // That came, and were not compared; 0: none.
+  LossScale reported_;
+  bool has_norm_ = false;
+  Status verdict_;
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_UPDATE_UPDATE_H_
