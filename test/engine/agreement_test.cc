@@ -39,7 +39,7 @@ struct Registered {
 };
 
 // What one rank registers: a module per parameter, unless they share one.
-struct Model {
+struct RankModel {
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   std::vector<Registered> parameters = {
       {"a", {64, 8}}, {"b", {64, 8}}, {"c", {40}}};
@@ -47,7 +47,7 @@ struct Model {
   uint32_t also_used_by = 0;  // The module that uses parameter 0, too; 0: none.
   uint32_t recomputed = ~0u;  // The module whose forward runs again.
 
-  Model() { desc.launch_timeout_ns = int64_t{60} * 1'000'000'000; }
+  RankModel() { desc.launch_timeout_ns = int64_t{60} * 1'000'000'000; }
 };
 
 // One rank, as a program of its own has it.
@@ -78,11 +78,11 @@ class Rank {
         commsched_last_error());
   }
 
-  std::string Build(const Model& model) {
+  std::string Build(const RankModel& model) {
     Register(model);
     return Message(commsched_engine_build(engine_));
   }
-  void Register(const Model& model) {
+  void Register(const RankModel& model) {
     model_ = model;
     model_.desc.context = context_;
     model_.desc.group = group_;
@@ -146,7 +146,7 @@ class Rank {
   }
 
  private:
-  Model model_;
+  RankModel model_;
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
   commsched_engine_t* engine_ = nullptr;
@@ -170,10 +170,10 @@ std::vector<std::string> OnWorld(
 }
 
 // Two ranks build; `change` makes that of rank 1 another.
-std::vector<std::string> BuildTwo(const std::function<void(Model*)>& change,
-                                  const Model& model = Model()) {
+std::vector<std::string> BuildTwo(const std::function<void(RankModel*)>& change,
+                                  const RankModel& model = RankModel()) {
   return OnWorld(2, [&](Rank& rank, int32_t me) {
-    Model mine = model;
+    RankModel mine = model;
     if (me == 1) change(&mine);
     return rank.Build(mine);
   });
@@ -182,11 +182,11 @@ std::vector<std::string> BuildTwo(const std::function<void(Model*)>& change,
 // ---- Registration -----------------------------------------------------------
 
 TEST(EngineAgreementTest, EqualRegistrationsBuild) {
-  EXPECT_THAT(BuildTwo([](Model*) {}), Each(IsEmpty()));
+  EXPECT_THAT(BuildTwo([](RankModel*) {}), Each(IsEmpty()));
 }
 
 TEST(EngineAgreementTest, ParametersInAnotherOrderAreRefused) {
-  EXPECT_THAT(BuildTwo([](Model* model) {
+  EXPECT_THAT(BuildTwo([](RankModel* model) {
                 std::swap(model->parameters[0], model->parameters[1]);
               }),
               Each(HasSubstr("parameter 0 is 'a' [64, 8] on rank 0 and 'b' "
@@ -195,14 +195,14 @@ TEST(EngineAgreementTest, ParametersInAnotherOrderAreRefused) {
 
 TEST(EngineAgreementTest, AnotherNameOfAParameterIsRefused) {
   EXPECT_THAT(
-      BuildTwo([](Model* model) { model->parameters[1].name = "d"; }),
+      BuildTwo([](RankModel* model) { model->parameters[1].name = "d"; }),
       Each(HasSubstr("parameter 1 is 'b' [64, 8] on rank 0 and 'd' [64, 8] on "
                      "rank 1")));
 }
 
 TEST(EngineAgreementTest, AnotherShapeOfOneSizeIsRefused) {
   EXPECT_THAT(
-      BuildTwo([](Model* model) {
+      BuildTwo([](RankModel* model) {
         model->parameters[1].dims = {8, 64};
       }),
       Each(HasSubstr("parameter 1 is 'b' [64, 8] on rank 0 and 'b' [8, 64] on "
@@ -210,26 +210,27 @@ TEST(EngineAgreementTest, AnotherShapeOfOneSizeIsRefused) {
 }
 
 TEST(EngineAgreementTest, AnotherSizeThatPadsAlikeIsRefused) {
-  EXPECT_THAT(BuildTwo([](Model* model) { model->parameters[2].dims = {41}; }),
-              Each(HasSubstr("parameter 2 is 'c' [40] on rank 0 and 'c' [41] "
-                             "on rank 1")));
+  EXPECT_THAT(
+      BuildTwo([](RankModel* model) { model->parameters[2].dims = {41}; }),
+      Each(HasSubstr("parameter 2 is 'c' [40] on rank 0 and 'c' [41] "
+                     "on rank 1")));
 }
 
 TEST(EngineAgreementTest, AParameterThatOneRankLacksIsRefused) {
-  EXPECT_THAT(BuildTwo([](Model* model) { model->parameters.pop_back(); }),
+  EXPECT_THAT(BuildTwo([](RankModel* model) { model->parameters.pop_back(); }),
               Each(HasSubstr("parameter 2 is 'c' [40] on rank 0 and does not "
                              "exist on rank 1")));
 }
 
 TEST(EngineAgreementTest, AnotherModuleIsRefused) {
-  EXPECT_THAT(BuildTwo([](Model* model) { model->modules[1] = "other"; }),
+  EXPECT_THAT(BuildTwo([](RankModel* model) { model->modules[1] = "other"; }),
               Each(AllOf(HasSubstr("module 1 is 'second'"),
                          HasSubstr("on rank 0 and 'other'"))));
-  EXPECT_THAT(BuildTwo([](Model* model) { model->also_used_by = 2; }),
+  EXPECT_THAT(BuildTwo([](RankModel* model) { model->also_used_by = 2; }),
               Each(AllOf(HasSubstr("module 2 is 'third' with parameters 2 on "
                                    "rank 0 and"),
                          HasSubstr("with parameters 2, 0 on rank 1"))));
-  EXPECT_THAT(BuildTwo([](Model* model) { model->recomputed = 1; }),
+  EXPECT_THAT(BuildTwo([](RankModel* model) { model->recomputed = 1; }),
               Each(HasSubstr("recomputed")));
 }
 
@@ -269,30 +270,31 @@ TEST(EngineAgreementTest, OtherHyperParametersAreRefusedByName) {
       {"reduce_dtype", [](Desc* d) { d->reduce_dtype = COMMSCHED_F16; },
        "reduce_dtype is F32 on rank 0 and F16 on rank 1"},
   };
-  Model model;
+  RankModel model;
   model.desc.weight_decay = 0.1f;
   model.desc.clip_norm = 1;
   model.desc.loss_scale = 4;
   for (const Setting& setting : settings) {
     SCOPED_TRACE(setting.name);
     EXPECT_THAT(
-        BuildTwo([&](Model* mine) { setting.change(&mine->desc); }, model),
+        BuildTwo([&](RankModel* mine) { setting.change(&mine->desc); }, model),
         Each(HasSubstr(setting.difference)));
   }
 }
 
 TEST(EngineAgreementTest, OtherMomentumAndNesterovAreRefusedByName) {
-  Model model;
+  RankModel model;
   model.desc.optimizer = COMMSCHED_SGD;
   model.desc.momentum = 0.9f;
-  EXPECT_THAT(BuildTwo([](Model* mine) { mine->desc.momentum = 0.8f; }, model),
-              Each(HasSubstr("momentum is 0.9 on rank 0 and 0.8 on rank 1")));
-  EXPECT_THAT(BuildTwo([](Model* mine) { mine->desc.nesterov = 1; }, model),
+  EXPECT_THAT(
+      BuildTwo([](RankModel* mine) { mine->desc.momentum = 0.8f; }, model),
+      Each(HasSubstr("momentum is 0.9 on rank 0 and 0.8 on rank 1")));
+  EXPECT_THAT(BuildTwo([](RankModel* mine) { mine->desc.nesterov = 1; }, model),
               Each(HasSubstr("nesterov is 0 on rank 0 and 1 on rank 1")));
 }
 
 TEST(EngineAgreementTest, ADefaultAndItsValueAreEqual) {
-  EXPECT_THAT(BuildTwo([](Model* model) {
+  EXPECT_THAT(BuildTwo([](RankModel* model) {
                 model->desc.beta1 = 0.9f;
                 model->desc.beta2 = 0.95f;
                 model->desc.epsilon = 1e-8f;
@@ -310,7 +312,7 @@ TEST(EngineAgreementTest, EnginesOfOtherGroupsMayDiffer) {
                         rank.JoinGroup("dp", me % 2 == 0
                                                  ? std::vector<int32_t>{0, 2}
                                                  : std::vector<int32_t>{1, 3});
-                        Model model;
+                        RankModel model;
                         if (me % 2 == 1)
                           model.parameters[0].name = "other_half";
                         RETURN_MESSAGE_IF_ERROR(rank.Build(model));
@@ -326,7 +328,7 @@ TEST(EngineAgreementTest, ADifferenceInOneGroupIsAnErrorOfAllRanks) {
                         rank.JoinGroup("dp", me % 2 == 0
                                                  ? std::vector<int32_t>{0, 2}
                                                  : std::vector<int32_t>{1, 3});
-                        Model model;
+                        RankModel model;
                         if (me == 3) model.desc.weight_decay = 0.5f;
                         return rank.Build(model);
                       }),
@@ -336,7 +338,7 @@ TEST(EngineAgreementTest, ADifferenceInOneGroupIsAnErrorOfAllRanks) {
 TEST(EngineAgreementTest, ARankThatCannotPrepareFailsTheOthersAtOnce) {
   const std::vector<std::string> messages =
       OnWorld(2, [](Rank& rank, int32_t me) {
-        Model model;
+        RankModel model;
         model.desc.launch_timeout_ns = 0;  // 600 s.
         if (me == 1) model.parameters.clear();
         return rank.Build(model);
@@ -357,7 +359,7 @@ TEST(EngineAgreementTest, ARankThatRunsOutOfMemoryFailsTheOthersAtOnce) {
             throw std::bad_alloc();
           };
         }
-        Model model;
+        RankModel model;
         model.desc.launch_timeout_ns = 0;  // 600 s.
         model.desc.optimizer_pool = &pool;
         return rank.Build(model);
@@ -370,7 +372,7 @@ TEST(EngineAgreementTest, ARankThatRunsOutOfMemoryFailsTheOthersAtOnce) {
 // ---- Values -----------------------------------------------------------------
 
 // Two ranks build, give parameter 1 one value more than their rank, and step.
-std::vector<std::string> StepWithOtherValues(const Model& model) {
+std::vector<std::string> StepWithOtherValues(const RankModel& model) {
   return OnWorld(2, [&](Rank& rank, int32_t me) {
     RETURN_MESSAGE_IF_ERROR(rank.Build(model));
     rank.DropContextAndGroup();
@@ -383,7 +385,7 @@ std::vector<std::string> StepWithOtherValues(const Model& model) {
 TEST(EngineValuesTest, OtherInitialValuesAreRefusedInEveryStageThatHasThem) {
   for (uint32_t stage = 0; stage < 3; ++stage) {
     SCOPED_TRACE(stage);
-    Model model;
+    RankModel model;
     model.desc.zero_stage = stage;
     EXPECT_THAT(StepWithOtherValues(model),
                 Each(AllOf(HasSubstr("parameter 1 'b'"), HasSubstr("on rank 0"),
@@ -392,7 +394,7 @@ TEST(EngineValuesTest, OtherInitialValuesAreRefusedInEveryStageThatHasThem) {
 }
 
 TEST(EngineValuesTest, OfStage3OnlyWhatStaysWholeIsCompared) {
-  Model model;
+  RankModel model;
   model.desc.zero_stage = 3;
   EXPECT_THAT(StepWithOtherValues(model), Each(IsEmpty()));
   model.desc.persist_below = 64 * 8 * sizeof(float) + 1;
@@ -401,7 +403,7 @@ TEST(EngineValuesTest, OfStage3OnlyWhatStaysWholeIsCompared) {
 
 // They round to the same copy.
 TEST(EngineValuesTest, MasterWeightsThatSeveralRanksStoreAreCompared) {
-  Model model;
+  RankModel model;
   model.desc.parameter_dtype = COMMSCHED_BF16;
   EXPECT_THAT(OnWorld(2,
                       [&](Rank& rank, int32_t me) {
@@ -417,7 +419,7 @@ TEST(EngineValuesTest, ValuesCanBeSetAgainAfterADifference) {
   EXPECT_THAT(
       OnWorld(2,
               [](Rank& rank, int32_t me) {
-                RETURN_MESSAGE_IF_ERROR(rank.Build(Model()));
+                RETURN_MESSAGE_IF_ERROR(rank.Build(RankModel()));
                 RETURN_MESSAGE_IF_ERROR(rank.Set(0, static_cast<float>(me)));
                 EXPECT_ENGINE_ERROR(commsched_engine_step_begin(rank.engine()),
                                     COMMSCHED_FAILED_PRECONDITION,
@@ -464,7 +466,7 @@ TEST(EngineValuesTest, ACheckpointThatOneRankLoadedIsRefused) {
 TEST(EngineValuesTest, AnAbortEndsTheComparison) {
   EXPECT_THAT(OnWorld(2,
                       [](Rank& rank, int32_t me) {
-                        Model model;
+                        RankModel model;
                         model.desc.launch_timeout_ns = 0;  // 600 s.
                         RETURN_MESSAGE_IF_ERROR(rank.Build(model));
                         if (me == 1) {
