@@ -167,7 +167,8 @@ function(commsched_engine_library)
   file(GLOB checkpoint CONFIGURE_DEPENDS
        ${PROJECT_SOURCE_DIR}/src/checkpoint/*.cc
        ${PROJECT_SOURCE_DIR}/src/checkpoint/*/*.cc)
-  set(internals run/agreement.cc run/cursor.cc run/session_watch.cc
+  set(internals attention/head_split.cc attention/steps.cc run/agreement.cc
+                run/cursor.cc run/session_watch.cc
                 state/offload.cc state/rank_state.cc tables/adamw.cc
                 tables/kernels.cc tables/optimizer_table.cc tables/sgd.cc
                 update/loss_scale.cc update/norm_sums.cc update/step_reports.cc

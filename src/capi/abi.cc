@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "capi/boundary.h"
+#include "commsched/attention.h"
 #include "commsched/checkpoint.h"
 #include "commsched/commsched.h"
 #include "commsched/engine.h"

@@ -80,6 +80,19 @@ Status CopyIn(const T& from, const char* name, T* out) {
   return Status();
 }
 
+// Fills as much of a struct as the caller was compiled with.
+template <typename T, typename Fill>
+Status FillInfo(T* out_info, Fill&& fill) {
+  ENGINE_RETURN_IF_ERROR(NotNull(out_info, "out_info"));
+  const uint64_t size = out_info->struct_size;
+  ENGINE_RETURN_IF_ERROR(CheckStructSize(size, "out_info"));
+  T info;
+  ENGINE_RETURN_IF_ERROR(fill(&info));
+  std::memcpy(out_info, &info, std::min<uint64_t>(size, sizeof(info)));
+  out_info->struct_size = size;
+  return Status();
+}
+
 }  // namespace commsched::engine
 
 #endif  // COMMSCHED_SRC_ENGINE_BOUNDARY_H_

@@ -8,26 +8,13 @@
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;
-using engine::CheckStructSize;
 using engine::CopyIn;
+using engine::FillInfo;
 using engine::Model;
 using engine::NotNull;
 using engine::Status;
 
 namespace {
-
-// Fills as much of a struct as the caller was compiled with.
-template <typename T, typename Fill>
-Status FillInfo(T* out_info, Fill&& fill) {
-  ENGINE_RETURN_IF_ERROR(NotNull(out_info, "out_info"));
-  const uint64_t size = out_info->struct_size;
-  ENGINE_RETURN_IF_ERROR(CheckStructSize(size, "out_info"));
-  T info;
-  ENGINE_RETURN_IF_ERROR(fill(&info));
-  std::memcpy(out_info, &info, std::min<uint64_t>(size, sizeof(info)));
-  out_info->struct_size = size;
-  return Status();
-}
 
 Status Create(const commsched_engine_desc_t* desc,
               commsched_engine_t** out_engine) {

@@ -10,7 +10,7 @@
 namespace commsched::engine {
 namespace {
 
-enum Activation : uint32_t { kA, kB, kC, kD };
+enum ExchangeActivation : uint32_t { kA, kB, kC, kD };
 
 }  // namespace
 

@@ -42,6 +42,7 @@ ROOMS = {
 _BELOW_STATE = {"step_plan", "model", "tables"}
 _BELOW_RUN = _BELOW_STATE | {"state", "update"}
 ENGINE_FOLDERS = {
+    "attention": set(),
     "model": set(),
     "tables": set(),
     "step_plan": {"model"},
