@@ -35,9 +35,10 @@ absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(
         "sequence length is ", seq, "; it must be 1 to the model's context, ",
         config.context));
   }
-  if (absl::Status status = ValidateShard(config, seq, options.shard);
-      !status.ok()) {
-    return status;
+  if (seq % options.shard.ranks != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence length is ", seq, "; it must be a multiple of the ",
+        options.shard.ranks, " ranks that share a sequence"));
   }
   std::unique_ptr<Gpt> gpt(
       new Gpt(BuildArchitecture(config), batch, seq, options));
@@ -74,11 +75,8 @@ Gpt::Gpt(Architecture architecture, int64_t batch, int64_t seq,
       batch_(batch),
       seq_(seq),
       shard_(options.shard),
-      recompute_(options.recompute) {
-  if (shard_.ranks == 1) return;
-  attention_ = std::make_unique<ShardedAttention>(architecture_.config, batch,
-                                                  seq, options);
-}
+      recompute_(options.recompute),
+      attention_bytes_(options.attention_bytes) {}
 
 Gpt::Norm Gpt::CarveNorm(Carver& carver) const {
   Norm norm;
@@ -126,7 +124,8 @@ void Gpt::Carve(Carver& carver) {
   act_.d_narrow = carver.Take(r * c);
   act_.d_wide = carver.Take(r * 4 * c);
   act_.d_scores = carver.Take(attention_shape().scratch_count());
-  if (sharded()) attention_->Carve(carver);
+  act_.attention =
+      carver.Take(attention_bytes_ / static_cast<int64_t>(sizeof(float)));
 }
 
 void Gpt::SetBatch(const uint8_t* inputs, const uint8_t* targets) {
@@ -142,35 +141,28 @@ void Gpt::SetBatch(const uint8_t* inputs, const uint8_t* targets) {
   }
 }
 
-std::span<const ShardedStep> Gpt::steps(int module, bool backward) const {
-  if (!sharded() || !architecture_.is_attention(module)) return {};
-  return attention_->steps(architecture_.layer_of(module), backward);
+Gpt::SharedAttention Gpt::shared_attention(int64_t layer) {
+  const Block& block = act_.blocks[layer];
+  return {.residual = BlockInput(layer),
+          .input = block.ln_1.out,
+          .output = block.attention_residual,
+          .d_output = act_.d_residual,
+          .d_input = act_.d_narrow};
 }
 
-std::span<const Travelling> Gpt::travelling() const {
-  if (!sharded()) return {};
-  return attention_->buffers();
+std::span<std::byte> Gpt::shared_attention_memory() {
+  return {reinterpret_cast<std::byte*>(act_.attention),
+          static_cast<size_t>(attention_bytes_)};
 }
 
-void Gpt::RunStep(int module, const ShardedStep& step, ParameterView parameters,
-                  GradientView gradients) {
+void Gpt::EndAttention(int module, ParameterView parameters,
+                       GradientView gradients) {
   const int64_t layer = architecture_.layer_of(module);
   const int first = architecture_.modules[module].owned[0];
-  const Block& block = act_.blocks[layer];
   const auto p = parameters.subspan(first);
-  const auto g = gradients.empty() ? gradients : gradients.subspan(first);
-  attention_->Run(layer, step,
-                  {.input = BlockInput(layer),
-                   .normed = block.ln_1.out,
-                   .output = block.attention_residual,
-                   .d_output = act_.d_residual,
-                   .d_normed = act_.d_narrow,
-                   .parameters = p,
-                   .gradients = g});
-  if (step.kind == ShardedStep::Kind::kQueryInput) {  // The last of d_normed.
-    BackwardNorm(BlockInput(layer), p[kNormWeight], block.ln_1, g[kNormWeight],
-                 g[kNormBias]);
-  }
+  const auto g = gradients.subspan(first);
+  BackwardNorm(BlockInput(layer), p[kNormWeight], act_.blocks[layer].ln_1,
+               g[kNormWeight], g[kNormBias]);
 }
 
 void Gpt::Forward(int module, ParameterView parameters) {
@@ -236,7 +228,7 @@ void Gpt::ForwardAttention(int module, ParameterView parameters) {
   const int64_t c = architecture_.config.channels;
   const float* x = BlockInput(layer);  // (R, C)
   ForwardNorm(x, p[kNormWeight], p[kNormBias], block.ln_1);
-  if (sharded()) return;  // steps() follow.
+  if (sharded()) return;  // The caller does the rest.
   const int64_t qkv = architecture_.config.qkv_channels();
   LinearForward({r, c, qkv}, block.ln_1.out, p[kFirstWeight], block.qkv);
   AddBias(p[kFirstBias], r, qkv, block.qkv);
@@ -249,7 +241,7 @@ void Gpt::ForwardAttention(int module, ParameterView parameters) {
 
 void Gpt::BackwardAttention(int module, ParameterView parameters,
                             GradientView gradients) {
-  if (sharded()) return;  // steps() follow.
+  if (sharded()) return;  // The caller does the rest.
   const int64_t layer = architecture_.layer_of(module);
   const int first = architecture_.modules[module].owned[0];
   const auto p = parameters.subspan(first);
@@ -270,8 +262,7 @@ void Gpt::BackwardAttention(int module, ParameterView parameters,
   AddColumnSums(d_qkv, r, qkv, g[kFirstBias]);
   LinearBackwardWeight({r, c, qkv}, block.ln_1.out, d_qkv, g[kFirstWeight]);
   LinearBackwardInput({r, c, qkv}, d_qkv, p[kFirstWeight], act_.d_narrow);
-  BackwardNorm(BlockInput(layer), p[kNormWeight], block.ln_1, g[kNormWeight],
-               g[kNormBias]);
+  EndAttention(module, parameters, gradients);
 }
 
 // What backward reads.

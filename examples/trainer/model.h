@@ -1,6 +1,7 @@
 #ifndef COMMSCHED_EXAMPLES_TRAINER_MODEL_H_
 #define COMMSCHED_EXAMPLES_TRAINER_MODEL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,12 +10,27 @@
 #include "absl/status/statusor.h"
 #include "examples/trainer/architecture.h"
 #include "examples/trainer/carver.h"
-#include "examples/trainer/head_split.h"
 #include "examples/trainer/layers.h"
-#include "examples/trainer/sharded_attention.h"
 #include "examples/trainer/views.h"
 
 namespace commsched::trainer {
+
+// Which ranks share each sequence: each has the tokens of a piece of it.
+struct SequenceShard {
+  int64_t ranks = 1;
+  int64_t rank = 0;
+};
+
+// Which activations a rank has, and which of them it keeps.
+struct ActivationOptions {
+  SequenceShard shard = {};
+  // Bytes for the attention of shared sequences, a multiple of 64.
+  int64_t attention_bytes = 0;
+  // Of a block only what enters it is kept until backward, and the others of
+  // all blocks share memory.
+  bool recompute = false;
+  int64_t sharing_machine = 1;  // Models like this one that share its memory.
+};
 
 // The activations of one rank and the computation on them: GPT-2 (pre-norm,
 // learned positions, tanh GELU, tied head), fp32, module by module, so that
@@ -36,9 +52,9 @@ namespace commsched::trainer {
 //     parameters); gpt.Backward(m, parameters, gradients);
 //   }
 //
-// Where ranks share sequences, each has the tokens of a piece of each, and
-// Forward, Recompute and Backward of attention are followed by the ops among
-// steps(), with the exchanges among them run by the caller. Rows are then (T,
+// Where ranks share sequences, each has the tokens of a piece of each, and the
+// caller does the attention itself, but for its norm, after Forward, Recompute
+// and Backward of an attention module, on shared_attention(). Rows are then (T,
 // B) instead of (B, T), and loss() is that of the rank's own tokens.
 //
 // All memory is allocated by Create and its pages are touched there; a step
@@ -51,9 +67,9 @@ class Gpt {
   static constexpr int64_t kMaxBatch = 1 << 16;
 
   // A model for `batch` sequences of `seq` tokens. Fails with kInvalidArgument
-  // for a bad config or shard, batch outside 1 to kMaxBatch, or seq outside 1
-  // to config.context, and with kResourceExhausted, naming the bytes, when
-  // there is no memory.
+  // for a bad config, batch outside 1 to kMaxBatch, or seq outside 1
+  // to config.context or no multiple of the ranks that share it, and with
+  // kResourceExhausted, naming the bytes, when there is no memory.
   static absl::StatusOr<std::unique_ptr<Gpt>> Create(
       const GptConfig& config, int64_t batch, int64_t seq,
       const ActivationOptions& options = {});
@@ -83,13 +99,20 @@ class Gpt {
   // kept. Bits are those of the first time.
   void Recompute(int module, ParameterView parameters);
 
-  // What follows Forward, Recompute or Backward of `module`; mostly nothing.
-  std::span<const ShardedStep> steps(int module, bool backward) const;
-  // What the exchanges among them read and write; fixed.
-  std::span<const Travelling> travelling() const;
-  // Runs one of steps(), an op.
-  void RunStep(int module, const ShardedStep& step, ParameterView parameters,
-               GradientView gradients);
+  // What attention of shared sequences reads and writes of block `layer`: R
+  // rows of C channels each.
+  struct SharedAttention {
+    const float* residual;  // The residual stream.
+    const float* input;     // That, normalised.
+    float* output;          // The residual stream with attention added.
+    const float* d_output;
+    float* d_input;
+  };
+  SharedAttention shared_attention(int64_t layer);
+  std::span<std::byte> shared_attention_memory();
+  // Ends Backward of `module`, an attention, once d_input is complete.
+  void EndAttention(int module, ParameterView parameters,
+                    GradientView gradients);
 
   // Mean nats per token of the last Forward of the head.
   float loss() const { return loss_; }
@@ -139,6 +162,7 @@ class Gpt {
     float* d_narrow;    // (R, C): scratch.
     float* d_wide;      // (R, 4 C): scratch.
     float* d_scores;    // Scratch of AttentionBackward.
+    float* attention;   // Of shared sequences.
   };
 
   struct AlignedDelete {
@@ -177,7 +201,7 @@ class Gpt {
   // Of this rank: per sequence, and in all.
   int64_t local_seq() const { return seq_ / shard_.ranks; }
   int64_t rows() const { return batch_ * local_seq(); }
-  bool sharded() const { return attention_ != nullptr; }
+  bool sharded() const { return shard_.ranks > 1; }
   AttentionShape attention_shape() const;
   EmbeddingShape embedding_shape() const;
 
@@ -186,13 +210,13 @@ class Gpt {
   const int64_t seq_;
   const SequenceShard shard_;
   const bool recompute_;
+  const int64_t attention_bytes_;
 
   int64_t activation_bytes_ = 0;
   std::unique_ptr<float[], AlignedDelete> memory_;
   Activations act_;
-  std::unique_ptr<ShardedAttention> attention_;  // Null: nobody shares.
-  std::vector<uint8_t> inputs_;                  // By row.
-  std::vector<uint8_t> targets_;                 // By row.
+  std::vector<uint8_t> inputs_;   // By row.
+  std::vector<uint8_t> targets_;  // By row.
   float loss_scale_ = 1;
   float loss_ = 0;
 };

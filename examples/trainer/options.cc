@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "commsched/attention.h"
 #include "commsched/plan.h"
 #include "commsched/version.h"
-#include "examples/trainer/head_split.h"
 #include "examples/trainer/model.h"
 #include "examples/trainer/options_check.h"
 
@@ -429,11 +429,23 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
 absl::Status SetShard(const RawOptions& raw, Options& o) {
   o.sp_chunks = raw.sp_chunks;
   if (o.sp_chunks == 0) o.sp_chunks = o.config.heads / o.sp >= 2 ? 2 : 1;
-  const absl::Status status = ValidateShard(
-      o.config, o.seq, {.ranks = o.sp, .rank = 0, .chunks = o.sp_chunks});
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "--sp %d with --sp-chunks %d: %s", o.sp, o.sp_chunks, status.message()));
+  commsched_attention_desc_t desc = commsched_attention_desc_init();
+  desc.layers = static_cast<uint64_t>(o.config.layers);
+  desc.heads = static_cast<uint64_t>(o.config.heads);
+  desc.head_size = static_cast<uint64_t>(o.config.head_size());
+  desc.batch = 1;
+  desc.seq = static_cast<uint64_t>(o.seq);
+  desc.ranks = static_cast<uint32_t>(o.sp);
+  // What is negative, or does not fit, is more than there can be.
+  desc.chunks = static_cast<uint32_t>(
+      std::min<uint64_t>(static_cast<uint64_t>(o.sp_chunks), UINT32_MAX));
+  commsched_attention_info_t info = commsched_attention_info_init();
+  if (commsched_attention_get_info(&desc, &info) == COMMSCHED_OK) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("--sp %d with --sp-chunks %d: %s", o.sp, o.sp_chunks,
+                      commsched_last_error()));
 }
 
 absl::Status SetModel(const RawOptions& raw, Options& o) {

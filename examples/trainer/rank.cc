@@ -82,16 +82,17 @@ constexpr uint64_t kMaxTraceRecords = uint64_t{1} << 18;
 constexpr uint64_t kMinTraceRecords = 1024;
 
 // Room for all steps of most runs: per step two records per op.
-uint64_t TraceCapacity(const Gpt& gpt, const Options& options) {
+uint64_t TraceCapacity(const Gpt& gpt,
+                       const commsched_attention_info_t& attention,
+                       const Options& options) {
   const Architecture& model = gpt.architecture();
   const auto micro_batches = static_cast<uint64_t>(options.micro_batches);
   const uint64_t forwards = options.recompute ? 2 : 1;
   uint64_t ops = (forwards + 1) * model.modules.size() * micro_batches +
                  4 * model.parameters.size() + 4;
-  for (int m = 0; m < gpt.num_modules(); ++m) {
-    ops += micro_batches * (forwards * gpt.steps(m, /*backward=*/false).size() +
-                            gpt.steps(m, /*backward=*/true).size());
-  }
+  ops += static_cast<uint64_t>(options.config.layers) * micro_batches *
+         (forwards * (attention.forward_ops + attention.forward_collectives) +
+          attention.backward_ops + attention.backward_collectives);
   if (options.zero == 3) ops += 2 * model.parameters.size() * micro_batches;
   if (options.dtype != "fp32" || options.reduce_dtype != "fp32") {
     ops += 2 * model.parameters.size() * micro_batches;  // fold and cast
@@ -120,14 +121,15 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                                                    int64_t index) {
   std::unique_ptr<Rank> rank(new Rank(options, sampler, index));
   TRAINER_RETURN_IF_ERROR(rank->CreateContext(world));
-  absl::StatusOr<std::unique_ptr<Gpt>> gpt =
-      Gpt::Create(options.config, options.local_batch(), options.seq,
-                  {.shard = {.ranks = options.sp,
-                             .rank = index % options.sp,
-                             .chunks = options.sp_chunks},
-                   .exchanged = NarrowFormatOf(DTypeOf(options.sp_dtype)),
-                   .recompute = options.recompute,
-                   .sharing_machine = NumSharing(options, rank->context())});
+  const absl::StatusOr<commsched_attention_info_t> attention =
+      SequenceAttention::Measure(options, index);
+  if (!attention.ok()) return attention.status();
+  absl::StatusOr<std::unique_ptr<Gpt>> gpt = Gpt::Create(
+      options.config, options.local_batch(), options.seq,
+      {.shard = {.ranks = options.sp, .rank = index % options.sp},
+       .attention_bytes = static_cast<int64_t>(attention->memory_bytes),
+       .recompute = options.recompute,
+       .sharing_machine = NumSharing(options, rank->context())});
   if (!gpt.ok()) return gpt.status();
   rank->gpt_ = *std::move(gpt);
   const auto tokens = static_cast<size_t>(options.local_batch() * options.seq);
@@ -135,7 +137,7 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
   rank->targets_.resize(tokens);
   rank->wide_ = std::make_unique<WideParameters>(rank->gpt_->architecture(),
                                                  DTypeOf(options.dtype));
-  TRAINER_RETURN_IF_ERROR(rank->CreateHandles());
+  TRAINER_RETURN_IF_ERROR(rank->CreateHandles(*attention));
   TRAINER_RETURN_IF_ERROR(rank->CreatePool());
   TRAINER_RETURN_IF_ERROR(rank->CreateEngine());
   TRAINER_RETURN_IF_ERROR(rank->RegisterModel());
@@ -152,7 +154,7 @@ absl::Status Rank::CreateContext(commsched_world_t* world) {
   return absl::OkStatus();
 }
 
-absl::Status Rank::CreateHandles() {
+absl::Status Rank::CreateHandles(const commsched_attention_info_t& attention) {
   std::vector<int32_t> all(static_cast<size_t>(options_.ranks));
   std::iota(all.begin(), all.end(), 0);
   commsched_group_t* group = nullptr;
@@ -163,7 +165,7 @@ absl::Status Rank::CreateHandles() {
   TRAINER_RETURN_IF_ERROR(CreateSequenceGroup());
   commsched_trace_t* trace = nullptr;
   TRAINER_RETURN_IF_ERROR(FromCore(commsched_trace_create(
-      context_.get(), TraceCapacity(*gpt_, options_), &trace)));
+      context_.get(), TraceCapacity(*gpt_, attention, options_), &trace)));
   trace_.reset(trace);
   return absl::OkStatus();
 }
@@ -283,12 +285,8 @@ absl::Status Rank::RegisterModel() {
     }
   }
   TRAINER_RETURN_IF_ERROR(RegisterRecomputed());
-  return exchanges_.Register(*gpt_,
-                             {.group = sequence_group_.get(),
-                              .dtype = DTypeOf(options_.sp_dtype),
-                              .blocking = options_.sp_blocking,
-                              .wide = wide_.get()},
-                             engine_.get());
+  return attention_.Register(options_, index_, sequence_group_.get(),
+                             wide_.get(), gpt_.get(), engine_.get());
 }
 
 absl::Status Rank::RegisterRecomputed() {
@@ -302,9 +300,9 @@ absl::Status Rank::RegisterRecomputed() {
   return absl::OkStatus();
 }
 
-// Of this rank's tokens; ops have their own.
+// Of this rank's tokens; ops of shared attention have their own.
 ModuleFlops Rank::ModuleFlopsOf(int m) const {
-  if (!gpt_->steps(m, /*backward=*/false).empty()) return {};
+  if (options_.sp > 1 && gpt_->architecture().is_attention(m)) return {};
   ModuleFlops flops =
       CountFlops(gpt_->architecture(), m, options_.local_batch(), options_.seq);
   flops.forward /= options_.sp;
@@ -425,7 +423,7 @@ absl::Status Rank::Forward(uint32_t micro_batch) {
     MeasureLive(m);
     gpt_->Forward(m, values_);
     TRAINER_RETURN_IF_ERROR(
-        exchanges_.Run(m, /*backward=*/false, micro_batch, values_, {}));
+        attention_.Run(m, /*backward=*/false, micro_batch, values_, {}));
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_forward_end(engine, id, micro_batch)));
   }
@@ -441,7 +439,7 @@ absl::Status Rank::Recompute(int m, uint32_t micro_batch) {
   MeasureLive(m);
   gpt_->Recompute(m, values_);
   TRAINER_RETURN_IF_ERROR(
-      exchanges_.Run(m, /*backward=*/false, micro_batch, values_, {}));
+      attention_.Run(m, /*backward=*/false, micro_batch, values_, {}));
   return FromEngine(
       commsched_engine_forward_end(engine_.get(), id, micro_batch));
 }
@@ -460,7 +458,7 @@ absl::Status Rank::Backward(uint32_t micro_batch) {
     wide_->BeginGradients(m, gradient_addresses_, &gradients_);
     gpt_->Backward(m, values_, gradients_);
     TRAINER_RETURN_IF_ERROR(
-        exchanges_.Run(m, /*backward=*/true, micro_batch, values_, gradients_));
+        attention_.Run(m, /*backward=*/true, micro_batch, values_, gradients_));
     wide_->EndGradients(m);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_backward_end(engine, id, micro_batch)));
@@ -491,7 +489,7 @@ absl::Status Rank::ForEachModule(
 absl::Status Rank::EvaluateModule(int m) {
   TRAINER_RETURN_IF_ERROR(FindParameters(m));
   gpt_->Forward(m, values_);
-  return exchanges_.Run(m, /*backward=*/false, /*micro_batch=*/0, values_, {});
+  return attention_.Run(m, /*backward=*/false, /*micro_batch=*/0, values_, {});
 }
 
 absl::StatusOr<double> Rank::Evaluate() {
@@ -534,8 +532,7 @@ absl::Status Rank::ReadWeights(bool keep) {
   weights_.resize(gpt_->architecture().parameters.size());
   return ForEachModule([this, keep](int m) {
     if (keep) TRAINER_RETURN_IF_ERROR(CopyWeights(m));
-    return exchanges_.Run(m, /*backward=*/false, /*micro_batch=*/0, {}, {},
-                          /*compute=*/false);
+    return attention_.RunEmpty(m);
   });
 }
 

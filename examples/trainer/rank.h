@@ -14,12 +14,12 @@
 #include "commsched/engine.h"
 #include "examples/trainer/address_range.h"
 #include "examples/trainer/data.h"
-#include "examples/trainer/exchanges.h"
 #include "examples/trainer/handles.h"
 #include "examples/trainer/model.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
 #include "examples/trainer/schedule.h"
+#include "examples/trainer/sequence_attention.h"
 #include "examples/trainer/wide_parameters.h"
 
 namespace commsched::trainer {
@@ -101,7 +101,7 @@ class Rank {
   Rank(const Options& options, const Sampler& sampler, int64_t index);
 
   absl::Status CreateContext(commsched_world_t* world);
-  absl::Status CreateHandles();
+  absl::Status CreateHandles(const commsched_attention_info_t& attention);
   absl::Status CreateSequenceGroup();
   absl::Status CreatePool();
   absl::Status CreateEngine();
@@ -147,10 +147,9 @@ class Rank {
   std::unique_ptr<commsched_file_pool_t,
                   HandleDelete<commsched_file_pool_destroy>>
       pool_;  // Of the optimizer's state, if that is offloaded.
+  SequenceAttention attention_;
   std::unique_ptr<commsched_engine_t, HandleDelete<commsched_engine_destroy>>
       engine_;
-
-  Exchanges exchanges_;
 
   // By parameter index, in the engine; set by FindParameters.
   std::vector<const void*> value_addresses_;

@@ -99,10 +99,8 @@ int64_t ActivationBytes(int64_t layers, const ActivationOptions& options) {
 
 TEST(RecomputeMemoryTest, ALayerMoreTakesWhatEntersItAndNoMore) {
   for (const int64_t sp : {1, 2}) {
-    const ActivationOptions options = {
-        .shard = {.ranks = sp, .rank = sp - 1, .chunks = 1},
-        .exchanged = {},
-        .recompute = true};
+    const ActivationOptions options = {.shard = {.ranks = sp, .rank = sp - 1},
+                                       .recompute = true};
     const int64_t residual = 2 * 32 / sp * 64 * int64_t{sizeof(float)};
     EXPECT_EQ(ActivationBytes(9, options) - ActivationBytes(2, options),
               7 * residual)
@@ -111,9 +109,7 @@ TEST(RecomputeMemoryTest, ALayerMoreTakesWhatEntersItAndNoMore) {
 }
 
 TEST(RecomputeMemoryTest, OneLayerHasNothingToShare) {
-  EXPECT_EQ(
-      ActivationBytes(1, {.shard = {}, .exchanged = {}, .recompute = true}),
-      ActivationBytes(1, {}));
+  EXPECT_EQ(ActivationBytes(1, {.recompute = true}), ActivationBytes(1, {}));
 }
 
 }  // namespace
