@@ -133,6 +133,12 @@ TEST(AttentionTest, EachGradientIsCalledCompleteByTheLastOpThatAddsToIt) {
   EXPECT_THAT(trained.completed, ElementsAre(3, 4, 0, 1, 2));
 }
 
+TEST(AttentionTest, AKernelThatFailsFailsTheRunWithItsMessage) {
+  AttentionToy toy;
+  toy.product_fails = true;
+  EXPECT_EQ(TrainShared(toy).error, "no product today");
+}
+
 TEST(HeadSplitTest, UnevenHeadsGoToTheFirstRanks) {
   const HeadSplit split({.heads = 6, .kv_heads = 6, .ranks = 4});
   for (int64_t r = 0; r < 4; ++r) {
@@ -287,6 +293,46 @@ TEST(AttentionRunTest, NeedsToBeRegistered) {
                       HasSubstr("it is not registered"));
   commsched_attention_destroy(attention);
   commsched_attention_destroy(nullptr);
+}
+
+TEST(AttentionRegisterTest, RefusesAnotherNumberOfLayersAndAnotherGroup) {
+  commsched_world_desc_t world_desc = commsched_world_desc_init();
+  world_desc.size = 1;
+  commsched_world_t *world = nullptr;
+  ASSERT_EQ(commsched_world_create_inproc(&world_desc, &world), COMMSCHED_OK);
+  commsched_context_t *context = nullptr;
+  ASSERT_EQ(commsched_context_create(world, 0, &context), COMMSCHED_OK);
+  const int32_t alone = 0;
+  commsched_group_t *group = nullptr;
+  ASSERT_EQ(commsched_group_create(context, "dp_shard", &alone, 1, &group),
+            COMMSCHED_OK);
+  commsched_engine_desc_t engine_desc = commsched_engine_desc_init();
+  engine_desc.context = context;
+  engine_desc.group = group;
+  commsched_engine_t *engine = nullptr;
+  ASSERT_EQ(commsched_engine_create(&engine_desc, &engine), COMMSCHED_OK);
+  commsched_attention_desc_t desc = GoodDesc();
+  const commsched_attention_kernels_t kernels = PlainAttentionKernels();
+  desc.kernels = &kernels;
+  commsched_attention_t *attention = nullptr;
+  ASSERT_EQ(commsched_attention_create(&desc, &attention), COMMSCHED_OK);
+  const std::vector<commsched_attention_layer_t> layers(
+      3, commsched_attention_layer_init());
+  EXPECT_ENGINE_ERROR(commsched_attention_register(attention, engine, "sp",
+                                                   group, layers.data(), 2),
+                      COMMSCHED_INVALID_ARGUMENT,
+                      HasSubstr("num_layers is 2; the description has 3"));
+  EXPECT_ENGINE_ERROR(
+      commsched_attention_register(attention, engine, "sp", group,
+                                   layers.data(), 3),
+      COMMSCHED_INVALID_ARGUMENT,
+      HasSubstr("rank 0 of the 1 of the group; the description says rank 0 of "
+                "2"));
+  commsched_engine_destroy(engine);
+  commsched_attention_destroy(attention);
+  commsched_group_destroy(group);
+  commsched_context_destroy(context);
+  commsched_world_destroy(world);
 }
 
 }  // namespace

@@ -264,6 +264,12 @@ class SharedRank {
       static_cast<SharedRank *>(user)->completed_.push_back(id);
       return commsched_status_t{COMMSCHED_OK};
     };
+    if (toy_.product_fails && rank == 0) {
+      kernels.product = [](void * /*user*/, const commsched_product_t *) {
+        commsched_set_last_error("no product today");
+        return commsched_status_t{COMMSCHED_DATA_LOSS};
+      };
+    }
     commsched_attention_desc_t desc = commsched_attention_desc_init();
     desc.layers = toy_.layers;
     desc.heads = toy_.heads;

@@ -26,7 +26,8 @@ struct AttentionToy {
   commsched_dtype_t dtype = COMMSCHED_F32;
   bool blocking = false;
   bool recompute = false;
-  bool lends_memory = false;  // Otherwise create allocates.
+  bool lends_memory = false;   // Otherwise create allocates.
+  bool product_fails = false;  // With "no product today", on rank 0.
   uint32_t zero_stage = 0;
   uint32_t steps = 3;
 
