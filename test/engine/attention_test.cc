@@ -326,8 +326,7 @@ TEST(AttentionRegisterTest, RefusesAnotherNumberOfLayersAndAnotherGroup) {
       commsched_attention_register(attention, engine, "sp", group,
                                    layers.data(), 3),
       COMMSCHED_INVALID_ARGUMENT,
-      HasSubstr("rank 0 of the 1 of the group; the description says rank 0 of "
-                "2"));
+      HasSubstr("rank 0 of a group of 1; the description says rank 0 of 2"));
   commsched_engine_destroy(engine);
   commsched_attention_destroy(attention);
   commsched_group_destroy(group);

@@ -116,10 +116,10 @@ Status Attention::Register(
       commsched_group_rank(group) != shape.rank) {
     return InvalidArgument(
         "attention: this is rank " +
-        std::to_string(commsched_group_rank(group)) + " of the " +
+        std::to_string(commsched_group_rank(group)) + " of a group of " +
         std::to_string(commsched_group_size(group)) +
-        " of the group; the description says rank " +
-        std::to_string(shape.rank) + " of " + std::to_string(shape.ranks));
+        "; the description says rank " + std::to_string(shape.rank) + " of " +
+        std::to_string(shape.ranks));
   }
   engine_ = engine;
   ENGINE_RETURN_IF_ERROR(
