@@ -27,7 +27,7 @@ void ExitWhileAThreadIsInside() {
       const InUcx in_ucx;
       inside = true;
       while (!exiting) std::this_thread::yield();
-      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+      for (int i = 0; i < 100; ++i) std::this_thread::yield();
       left = true;
     }
     const InUcx never;  // Nobody comes in any more.
