@@ -27,7 +27,11 @@ void ExitWhileAThreadIsInside() {
       const InUcx in_ucx;
       inside = true;
       while (!exiting) std::this_thread::yield();
-      for (int i = 0; i < 100; ++i) std::this_thread::yield();
+      const auto late =
+          std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+      while (std::chrono::steady_clock::now() < late) {
+        std::this_thread::yield();
+      }
       left = true;
     }
     const InUcx never;  // Nobody comes in any more.
