@@ -91,7 +91,8 @@ typedef struct commsched_engine_desc {
   uint64_t bucket_bytes;  ///< As if of fp32, whatever the dtypes. 0: 25 MiB.
   /// Window, schedule, deterministic, ...; NULL: defaults. Copied.
   /// `arena_bytes` bounds the gradient buckets of stages 2 and 3, which share
-  /// memory; 0: those of the modules that run while a bucket is reduced.
+  /// memory; 0: those of the modules that run while a bucket is reduced, or
+  /// half of all, if that is less and enough for each module.
   /// Stage 3: see `max_live_bytes`.
   const commsched_plan_options_t* plan;
   float beta1, beta2;      ///< 0, 0: 0.9, 0.95.

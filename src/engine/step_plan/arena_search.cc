@@ -9,9 +9,9 @@
 namespace commsched::engine {
 namespace {
 
-// How many passes reductions are given time for unless memory is limited, on
-// which backward then does not wait: less, the step of a link that is the limit
-// takes longer, and more, stage 3 takes as much memory as stage 2.
+// For how many passes after its last backward a bucket's gradients are counted
+// as alive where no limit is given. With fewer, backward waits for reductions
+// on a slow link. With more, stage 3 would take as much memory as stage 2.
 constexpr uint32_t kReductionOpsAlone = 3;
 constexpr uint32_t kReductionOpsBesideGathers = 2;
 
