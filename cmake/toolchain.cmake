@@ -33,6 +33,9 @@ if(COMMSCHED_SANITIZE)
   add_compile_options(-fsanitize=${COMMSCHED_SANITIZE}
                       -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${COMMSCHED_SANITIZE})
+  if(NOT COMMSCHED_SANITIZE_POINTERS)
+    add_compile_options(-fno-sanitize=null,alignment,vptr)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # g++ 12 takes its own instrumentation for uninitialised uses.
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)

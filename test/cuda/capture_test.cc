@@ -14,6 +14,7 @@
 #include "test/cuda/capture_rig.h"
 #include "test/cuda/gpu_rig.h"
 #include "test/fakes/gpu/fake_gpu.h"
+#include "test/support/property.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
 
@@ -24,6 +25,7 @@ using test::CaptureRank;
 using test::CaptureStep;
 using test::GpuRig;
 using test::ParametersOf;
+using test::PropertyCases;
 
 PlanOptions InOrder(Schedule schedule, uint32_t num_comm_lanes) {
   PlanOptions options;
@@ -79,8 +81,8 @@ class CudaReplayTest
 
 TEST_P(CudaReplayTest, LaunchesGiveTheBitsOfPlainSteps) {
   const std::vector<float> expected = TrainPlain(ranks_, options_, 11);
-  for (const uint64_t seed : {1, 2, 3}) {
-    fake_gpu_delay(seed, /*most_us=*/200);
+  for (int seed = 1; seed <= PropertyCases(3); ++seed) {
+    fake_gpu_delay(static_cast<uint64_t>(seed), /*most_us=*/200);
     EXPECT_EQ(Train(ranks_, options_,
                     [](CaptureRank& rank, Session&) -> absl::Status {
                       RETURN_IF_ERROR(rank.RunPlain(1));
@@ -94,8 +96,8 @@ TEST_P(CudaReplayTest, LaunchesGiveTheBitsOfPlainSteps) {
 
 TEST_P(CudaReplayTest, PlainStepsAndLaunchesMayFollowEachOther) {
   const std::vector<float> expected = TrainPlain(ranks_, options_, 13);
-  for (const uint64_t seed : {4, 5, 6}) {
-    fake_gpu_delay(seed, /*most_us=*/200);
+  for (int seed = 4; seed < 4 + PropertyCases(3); ++seed) {
+    fake_gpu_delay(static_cast<uint64_t>(seed), /*most_us=*/200);
     EXPECT_EQ(Train(ranks_, options_,
                     [](CaptureRank& rank, Session&) -> absl::Status {
                       RETURN_IF_ERROR(rank.RunPlain(3));
@@ -115,8 +117,8 @@ TEST_P(CudaReplayTest, PlainStepsAndLaunchesMayFollowEachOther) {
 // Work is done when the seed says so, and as late as it can be.
 TEST_P(CudaReplayTest, NothingButTheOrderOfWorkKeepsAccessesApart) {
   const std::vector<float> expected = TrainPlain(ranks_, options_, 9);
-  for (uint64_t seed = 1; seed <= 10; ++seed) {
-    fake_gpu_deterministic(seed);
+  for (int seed = 1; seed <= PropertyCases(10); ++seed) {
+    fake_gpu_deterministic(static_cast<uint64_t>(seed));
     const std::vector<float> trained = Train(
         ranks_, options_, [](CaptureRank& rank, Session&) -> absl::Status {
           RETURN_IF_ERROR(rank.RunPlain(1));
