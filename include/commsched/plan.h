@@ -297,6 +297,20 @@ COMMSCHED_API void commsched_plan_destroy(commsched_plan_t* plan);
 COMMSCHED_API commsched_status_t commsched_plan_get_info(
     const commsched_plan_t* plan, commsched_plan_info_t* out_info);
 
+/// Where an OWNED buffer lies in the arena of every session of `plan`: bytes
+/// from its start, and how many. Buffers whose uses never meet may have the
+/// same.
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            NOT_FOUND            no such buffer
+///            FAILED_PRECONDITION  the buffer is not OWNED
+/// Since:     0.3
+COMMSCHED_API commsched_status_t
+commsched_plan_place(const commsched_plan_t* plan, commsched_buffer_id_t buffer,
+                     uint64_t* out_offset, uint64_t* out_bytes);
+
 /// Predicts a step of `plan` under `profile` (NULL: the one it was built with).
 ///
 /// Threads:   any.

@@ -187,6 +187,21 @@ absl::StatusOr<std::string> Describe(const commsched_plan_t* const* plans,
   }
 }
 
+absl::StatusOr<Placement> PlaceOf(const Plan& plan, uint32_t buffer) {
+  if (buffer >= plan.graph->buffers().size()) {
+    return absl::NotFoundError(absl::StrCat("place: buffer ", buffer,
+                                            " is not in the graph of ",
+                                            plan.graph->buffers().size()));
+  }
+  const BufferId id(buffer);
+  for (const Placement& place : plan.placements) {
+    if (place.buffer == id) return place;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("place: buffer '", plan.graph->buffer(id).name,
+                   "' is not owned: it does not lie in the arena"));
+}
+
 }  // namespace
 }  // namespace commsched
 
@@ -240,6 +255,22 @@ commsched_status_t commsched_plan_get_info(const commsched_plan_t* plan,
     RETURN_IF_ERROR(RequireNonNull({{"plan", plan}, {"out_info", out_info}}));
     return commsched::WriteStruct(commsched::ToPlanInfo(*plan->plan), out_info,
                                   "commsched_plan_info_t");
+  });
+}
+
+commsched_status_t commsched_plan_place(const commsched_plan_t* plan,
+                                        commsched_buffer_id_t buffer,
+                                        uint64_t* out_offset,
+                                        uint64_t* out_bytes) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"plan", plan},
+                                    {"out_offset", out_offset},
+                                    {"out_bytes", out_bytes}}));
+    ASSIGN_OR_RETURN(const commsched::Placement place,
+                     commsched::PlaceOf(*plan->plan, buffer));
+    *out_offset = place.offset;
+    *out_bytes = place.bytes;
+    return absl::OkStatus();
   });
 }
 

@@ -287,8 +287,6 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
       state_(&allocator_, &kernels_, group_rank_, on_device_),
       bound_(
           {.desc = &desc_,
-           .plan_options = &plan_options_,
-           .profile = &profile_,
            .observers = observers_.empty() ? nullptr : observers_.c_str(),
            .flight_path = flight_path_.empty() ? nullptr : flight_path_.c_str(),
            .kernels = &kernels_,

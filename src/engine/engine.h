@@ -32,7 +32,6 @@
 #include "engine/state/saved_state.h"
 #include "engine/state/state_values.h"
 #include "engine/step_plan/bucket_buffers.h"
-#include "engine/step_plan/forward_graph.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/spec.h"
 #include "engine/step_plan/step_graph.h"
@@ -161,7 +160,7 @@ class Engine {
   // Of the pass that has begun, or else is next.
   const PassOps& pass_ops() const {
     const std::vector<PassOps>& ops =
-        evaluating_ ? bound_.forward().pass_ops : graph().pass_ops;
+        evaluating_ ? step_plan_->forward().pass_ops : graph().pass_ops;
     return ops[cursor().index()];
   }
   bool gathered(uint32_t bucket) const { return step_plan_->gathers(bucket); }

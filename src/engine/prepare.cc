@@ -83,7 +83,7 @@ Status Engine::Connect() {
       bound_.Connect(step_plan_.get(), offload_.get(), steps_done_));
   const std::vector<std::string> names = model_.ModuleNames();
   step_cursor_.Take(&graph().passes, names);
-  forward_cursor_.Take(&bound_.forward().passes, names);
+  forward_cursor_.Take(&step_plan_->forward().passes, names);
   return Status();
 }
 

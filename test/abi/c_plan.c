@@ -206,6 +206,24 @@ static void test_info(const struct c_step* step) {
   EXPECT_UNSIZED(commsched_plan_get_info(step->plan, &info));
 }
 
+static void test_place(const struct c_step* step) {
+  uint64_t offset = 1;
+  uint64_t bytes = 0;
+  EXPECT_NULL("plan",
+              commsched_plan_place(NULL, step->scratch, &offset, &bytes));
+  EXPECT_NULL("out_offset",
+              commsched_plan_place(step->plan, step->scratch, NULL, &bytes));
+  EXPECT_NULL("out_bytes",
+              commsched_plan_place(step->plan, step->scratch, &offset, NULL));
+  EXPECT_FAILS(COMMSCHED_NOT_FOUND, "place: buffer 99 is not in the graph of 3",
+               commsched_plan_place(step->plan, 99, &offset, &bytes));
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "buffer 'grad' is not owned",
+               commsched_plan_place(step->plan, step->grad, &offset, &bytes));
+  EXPECT(offset == 1 && bytes == 0);
+  EXPECT_OK(commsched_plan_place(step->plan, step->scratch, &offset, &bytes));
+  EXPECT(offset == 0 && bytes == C_COUNT * sizeof(float));
+}
+
 static void test_predict(const struct c_step* step) {
   commsched_cost_profile_t profile = commsched_cost_profile_init();
   commsched_prediction_t fast = commsched_prediction_init();
@@ -280,6 +298,7 @@ void test_plan(void) {
   step.graph = NULL;
   test_info(&step);
   test_pieces();
+  test_place(&step);
   test_predict(&step);
   test_explain(&step);
   test_describe(&step);

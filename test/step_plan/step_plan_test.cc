@@ -141,6 +141,37 @@ TEST_F(StepPlanTest, OffloadedStateHasSlotsForTheLargestBucket) {
   EXPECT_THAT(refused.message(), HasSubstr("offload_staging_bytes is 100"));
 }
 
+// Each bucket is gathered to where a stay of the step has it, and none beyond
+// what the step has.
+TEST_F(StepPlanTest, AnEvaluationUsesTheArenaOfTheStep) {
+  for (const int32_t world : {1, 2, 4}) {
+    const StepSpec spec = Spec(/*zero_stage=*/3, world);
+    ASSERT_TRUE(Build(spec, OptionsOf(spec)).ok());
+    const ForwardGraph& forward = plan_->forward();
+    ASSERT_NE(plan_->forward_plan(), nullptr);
+    EXPECT_EQ(forward.passes.size(), kModules);
+    EXPECT_EQ(forward.shards.size(), kModules);
+    ASSERT_NE(forward.gathered, kNoId);
+    EXPECT_GE(forward.arena_bytes, kElements * sizeof(float));
+    EXPECT_LE(forward.arena_offset + forward.arena_bytes, plan_->arena_bytes());
+    commsched_plan_info_t info = commsched_plan_info_init();
+    ASSERT_EQ(commsched_plan_get_info(plan_->forward_plan(), &info),
+              COMMSCHED_OK);
+    EXPECT_EQ(info.num_collectives, kModules);
+    EXPECT_EQ(info.arena_bytes, 0u);
+  }
+}
+
+TEST_F(StepPlanTest, AnEvaluationWithoutGathersHasNoPlan) {
+  for (uint32_t stage = 0; stage <= 2; ++stage) {
+    const StepSpec spec = Spec(stage);
+    ASSERT_TRUE(Build(spec, OptionsOf(spec)).ok());
+    EXPECT_EQ(plan_->forward_plan(), nullptr);
+    EXPECT_EQ(plan_->forward().passes.size(), kModules);
+    EXPECT_EQ(plan_->forward().gathered, kNoId);
+  }
+}
+
 TEST_F(StepPlanTest, AnotherOrderOfModulesIsAnotherPlan) {
   const StepSpec spec = Spec(3);
   ASSERT_TRUE(Build(spec, OptionsOf(spec)).ok());

@@ -28,15 +28,15 @@ Status BoundStep::Connect(const StepPlan* plan, Offload* offload,
   }
   ENGINE_RETURN_IF_ERROR(CreateSession(plan_->plan(), Bindings(), &session_));
   first_step_ = steps_done;
-  Status ready = Caught([this] {
+  std::vector<commsched_binding_t> bindings;  // Of the evaluation.
+  Status ready = Caught([&] {
     if (offload_ != nullptr) BindOffload();
     ENGINE_RETURN_IF_ERROR(BindPasses());
-    return PrepareEvaluation();
+    return evaluation_meets() ? BindEvaluation(&bindings) : Status();
   });
   if (!evaluation_meets()) return ready;
   ENGINE_RETURN_IF_ERROR(spec_.agreement->OnEvaluation(ready));
-  return CreateSession(forward_plan_.get(), forward_.bindings,
-                       &forward_session_);
+  return CreateSession(plan_->forward_plan(), bindings, &forward_session_);
 }
 
 void BoundStep::Drop() {
@@ -57,12 +57,16 @@ std::vector<commsched_binding_t> BoundStep::Bindings() const {
     binding.bytes = offload_->slot(slot).bytes();
     bindings.push_back(binding);
   }
-  for (size_t i = 0; i < spec_.model->exchanges().activations.size(); ++i) {
-    bindings.push_back(
-        BindingOf(spec_.model->exchanges().activations[i],
-                  graph().first_activation + static_cast<uint32_t>(i)));
-  }
+  BindActivations(graph().first_activation, &bindings);
   return bindings;
+}
+
+void BoundStep::BindActivations(
+    commsched_buffer_id_t first,
+    std::vector<commsched_binding_t>* bindings) const {
+  for (const Activation& each : spec_.model->exchanges().activations) {
+    bindings->push_back(BindingOf(each, first++));
+  }
 }
 
 Status BoundStep::CreateSession(
@@ -164,47 +168,36 @@ Status BoundStep::BindPass(const Pass& pass, const PassOps& ops,
   return Status();
 }
 
-bool BoundStep::evaluation_meets() const {
-  return plan_->spec().zero_stage == 3 || !spec_.model->ops().empty() ||
-         !spec_.model->exchanges().empty();
-}
-
-// All that can fail on this rank alone before the evaluation's session.
-Status BoundStep::PrepareEvaluation() {
-  if (!evaluation_meets()) {
-    forward_.passes =
-        PassOrder(plan_->sequence(),
-                  std::vector<uint32_t>(spec_.model->modules().size()), 1);
-    forward_.passes.resize(plan_->sequence().size());
-    forward_.pass_ops.assign(plan_->sequence().size(), PassOps());
-    return Status();
+Status BoundStep::BindEvaluation(
+    std::vector<commsched_binding_t>* out_bindings) {
+  const ForwardGraph& forward = plan_->forward();
+  const auto bind = [&](commsched_buffer_id_t buffer, std::byte* address,
+                        uint64_t bytes) {
+    commsched_binding_t& binding = out_bindings->emplace_back();
+    binding.buffer = buffer;
+    binding.address = address;
+    binding.bytes = bytes;
+  };
+  for (uint32_t b = 0; b < forward.shards.size(); ++b) {
+    if (forward.shards[b] == kNoId) continue;
+    const Bytes& shard = spec_.state->bucket(b).of(BufferKind::kParameters);
+    bind(forward.shards[b], shard.data(), shard.bytes());
   }
-  ForwardMemory memory;
-  for (const Gathered& each : graph().gathered) {
-    ENGINE_RETURN_IF_ERROR(ArenaAddress(graph().pass_ops[each.stay.first].op,
-                                        each.buffer,
-                                        &memory.gathered.emplace_back()));
+  if (forward.gathered != kNoId) {
+    // All that is gathered lies in the arena, as the first does.
+    const Gathered& first = graph().gathered.front();
+    std::byte* address = nullptr;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(graph().pass_ops[first.stay.first].op,
+                                        first.buffer, &address));
+    ENGINE_RETURN_IF_ERROR(Status::FromCall(
+        commsched_plan_place(plan_->plan(), first.buffer, &offset, &bytes),
+        "finding the arena"));
+    bind(forward.gathered, address - offset + forward.arena_offset,
+         forward.arena_bytes);
   }
-  for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
-    memory.shards.push_back(
-        plan_->gathers(b)
-            ? spec_.state->bucket(b).of(BufferKind::kParameters).data()
-            : nullptr);
-  }
-  ENGINE_RETURN_IF_ERROR(BuildForwardGraph(
-      plan_->spec(), spec_.model->modules(), spec_.model->exchanges(),
-      plan_->layout(), plan_->sequence(), graph(), memory, &forward_));
-  commsched_plan_options_t options = *spec_.plan_options;
-  options.arena_bytes = 0;
-  // Packing would take memory.
-  options.coalesce_bytes = 0;
-  options.policy = nullptr;
-  commsched_plan_t* plan = nullptr;
-  ENGINE_RETURN_IF_ERROR(
-      Status::FromCall(commsched_plan_build(forward_.graph.get(), &options,
-                                            spec_.profile, &plan),
-                       "planning the evaluation"));
-  forward_plan_.reset(plan);
+  BindActivations(forward.first_activation, out_bindings);
   return Status();
 }
 

@@ -19,7 +19,6 @@
 #include "engine/state/memory.h"
 #include "engine/state/offload.h"
 #include "engine/state/rank_state.h"
-#include "engine/step_plan/forward_graph.h"
 #include "engine/step_plan/step_graph.h"
 #include "engine/step_plan/step_plan.h"
 #include "engine/tables/kernels.h"
@@ -40,10 +39,8 @@ class BoundStep final : public StepOps {
   // All that it points to outlives it.
   struct Spec {
     const commsched_engine_desc_t* desc = nullptr;  // With its defaults.
-    const commsched_plan_options_t* plan_options = nullptr;
-    const commsched_cost_profile_t* profile = nullptr;
-    const char* observers = nullptr;    // Null: none.
-    const char* flight_path = nullptr;  // Null: none.
+    const char* observers = nullptr;                // Null: none.
+    const char* flight_path = nullptr;              // Null: none.
     const Kernels* kernels = nullptr;
     const Memory* memory = nullptr;
     const Model* model = nullptr;
@@ -73,9 +70,8 @@ class BoundStep final : public StepOps {
   Status Drain();
   Status BeginEvaluation();
   Status EndEvaluation();
-  // Whether evaluations have a session: without gathers and ops of modules they
-  // only keep to the order of calls.
-  bool evaluation_meets() const;
+  // Whether evaluations have a session.
+  bool evaluation_meets() const { return plan_->forward_plan() != nullptr; }
   Status Before(commsched_op_id_t op) override;
   Status After(commsched_op_id_t op) override;
   void Measure(commsched_op_id_t op) override;
@@ -104,7 +100,6 @@ class BoundStep final : public StepOps {
   Status FailureOfSessions() const;         // From any thread.
   void Abort(const char* reason) override;  // From any thread.
 
-  const ForwardGraph& forward() const { return forward_; }
   commsched_session_t* session() const { return session_.get(); }
 
  private:
@@ -132,7 +127,9 @@ class BoundStep final : public StepOps {
   Status BindPass(const Pass& pass, const PassOps& ops, PassAddresses* out);
   Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
                       std::byte** out_address) const;
-  Status PrepareEvaluation();
+  Status BindEvaluation(std::vector<commsched_binding_t>* out_bindings);
+  void BindActivations(commsched_buffer_id_t first,
+                       std::vector<commsched_binding_t>* bindings) const;
   Status CheckVersion(const Pass& pass, uint32_t bucket,
                       commsched_buffer_id_t buffer, uint64_t expected) const;
   // Of a call to the session. If it has failed with the pool: with that.
@@ -146,8 +143,6 @@ class BoundStep final : public StepOps {
   Offload* offload_ = nullptr;
   uint64_t first_step_ = 0;               // Steps that were done before.
   std::vector<PassAddresses> addresses_;  // By pass of the step.
-  ForwardGraph forward_;                  // Of evaluations.
-  PlanHandle forward_plan_;               // If these have a session.
   SessionHandle session_;
   SessionHandle forward_session_;
   std::unique_ptr<OrderRecording> recording_;

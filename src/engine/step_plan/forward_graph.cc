@@ -7,8 +7,8 @@
 namespace commsched::engine {
 namespace {
 
-// The memory of a stay: elements of the one buffer that holds those of all
-// stays, as several have the same memory one after the other.
+// The memory of a stay: bytes of the one buffer that holds those of all stays,
+// as several have the same memory one after the other.
 struct Place {
   Stay stay;
   commsched_access_t region = {};
@@ -29,22 +29,22 @@ class Builder {
   Builder(const StepSpec& spec, const std::vector<Module>& modules,
           const Exchanges& exchanges, const Layout& layout,
           const Sequence& sequence, const StepGraph& step,
-          const ForwardMemory& memory, ForwardGraph* out)
+          const std::vector<uint64_t>& offsets, ForwardGraph* out)
       : spec_(spec),
         modules_(modules),
         exchanges_(exchanges),
         layout_(layout),
         sequence_(sequence),
         step_(step),
-        memory_(memory),
-        out_(*out),
-        shards_(layout.buckets.size(), kNoId) {}
+        offsets_(offsets),
+        out_(*out) {}
 
   Status Build() {
     ENGINE_RETURN_IF_ERROR(writer_.Create(spec_.world));
     ENGINE_RETURN_IF_ERROR(AddShards());
     ENGINE_RETURN_IF_ERROR(AddPlaces());
-    ENGINE_RETURN_IF_ERROR(AddActivations());
+    ENGINE_RETURN_IF_ERROR(
+        AddExchanges(exchanges_, &writer_, &out_.first_activation));
     WaitForMemory();
     ENGINE_RETURN_IF_ERROR(AddOps());
     ENGINE_RETURN_IF_ERROR(AddEdgesToNextPass());
@@ -53,67 +53,51 @@ class Builder {
   }
 
  private:
-  Status AddBound(const std::string& name, std::byte* address, uint64_t count,
+  Status AddBytes(const std::string& name, uint64_t bytes,
                   commsched_buffer_id_t* out_id) {
-    const commsched_dtype_t dtype = spec_.precision.parameters;
-    ENGINE_RETURN_IF_ERROR(
-        writer_.AddBuffer(name, dtype, COMMSCHED_BOUND, count, out_id));
-    commsched_binding_t binding = {};
-    binding.buffer = *out_id;
-    binding.address = address;
-    binding.bytes = count * SizeOf(dtype);
-    out_.bindings.push_back(binding);
-    return Status();
+    return writer_.AddBuffer(name, COMMSCHED_U8, COMMSCHED_BOUND, bytes,
+                             out_id);
+  }
+  uint64_t BytesOf(uint32_t bucket) const {
+    return layout_.buckets[bucket].count * SizeOf(spec_.precision.parameters);
   }
 
   Status AddShards() {
-    for (size_t b = 0; b < shards_.size(); ++b) {
-      if (memory_.shards[b] == nullptr) continue;
-      ENGINE_RETURN_IF_ERROR(
-          AddBound(Indexed("parameter_shard", b), memory_.shards[b],
-                   layout_.buckets[b].count / spec_.num_shards(), &shards_[b]));
+    out_.shards.assign(layout_.buckets.size(), kNoId);
+    for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
+      if (!spec_.gathers(layout_.buckets[b])) continue;
+      ENGINE_RETURN_IF_ERROR(AddBytes(Indexed("parameter_shard", b),
+                                      BytesOf(b) / spec_.num_shards(),
+                                      &out_.shards[b]));
     }
     return Status();
   }
 
   // The stays that begin in the first forward.
   Status AddPlaces() {
-    const uint64_t size = SizeOf(spec_.precision.parameters);
-    std::byte* begin = nullptr;
-    std::byte* end = nullptr;
     for (size_t i = 0; i < step_.gathered.size(); ++i) {
       const Stay& stay = step_.gathered[i].stay;
       if (stay.first >= sequence_.size()) continue;
-      std::byte* at = memory_.gathered[i];
-      const uint64_t count = layout_.buckets[stay.bucket].count;
-      begin = begin == nullptr ? at : std::min(begin, at);
-      end = std::max(end, at + count * size);
-    }
-    if (begin == nullptr) return Status();
-    commsched_buffer_id_t buffer = kNoId;
-    ENGINE_RETURN_IF_ERROR(AddBound(
-        "gathered", begin, static_cast<uint64_t>(end - begin) / size, &buffer));
-    for (size_t i = 0; i < step_.gathered.size(); ++i) {
-      Place place;
-      place.stay = step_.gathered[i].stay;
-      if (place.stay.first >= sequence_.size()) continue;
-      place.region.buffer = buffer;
+      Place& place = places_.emplace_back();
+      place.stay = stay;
       place.region.region = COMMSCHED_RANGE;
-      place.region.offset =
-          static_cast<uint64_t>(memory_.gathered[i] - begin) / size;
-      place.region.count = layout_.buckets[place.stay.bucket].count;
-      places_.push_back(place);
+      place.region.offset = offsets_[i];
+      place.region.count = BytesOf(stay.bucket);
     }
-    return Status();
-  }
-
-  Status AddActivations() {
+    if (places_.empty()) return Status();
+    uint64_t begin = places_.front().region.offset;
+    uint64_t end = 0;
+    for (const Place& place : places_) {
+      begin = std::min(begin, place.region.offset);
+      end = std::max(end, place.region.offset + place.region.count);
+    }
+    out_.arena_offset = begin;
+    out_.arena_bytes = end - begin;
     ENGINE_RETURN_IF_ERROR(
-        AddExchanges(exchanges_, &writer_, &first_activation_));
-    for (size_t i = 0; i < exchanges_.activations.size(); ++i) {
-      out_.bindings.push_back(
-          BindingOf(exchanges_.activations[i],
-                    first_activation_ + static_cast<uint32_t>(i)));
+        AddBytes("gathered", out_.arena_bytes, &out_.gathered));
+    for (Place& place : places_) {
+      place.region.buffer = out_.gathered;
+      place.region.offset -= begin;
     }
     return Status();
   }
@@ -153,7 +137,7 @@ class Builder {
   Status AddGather(const Place& place) {
     const Stay& stay = place.stay;
     GraphWriter::Collective gather;
-    gather.input = Access(shards_[stay.bucket], COMMSCHED_READ);
+    gather.input = Access(out_.shards[stay.bucket], COMMSCHED_READ);
     gather.output = place.Access(COMMSCHED_WRITE);
     if (stay.launch > 0) gather.after = out_.pass_ops.back().last();
     return writer_.AddCollective(
@@ -184,7 +168,7 @@ class Builder {
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &ops.op));
     StepContext context;
     context.prefix = name + ".";
-    context.first_activation = first_activation_;
+    context.first_activation = out_.first_activation;
     context.after = ops.op;
     context.add_parameters = [&](const ModuleStep& step,
                                  std::vector<commsched_access_t>* out) {
@@ -218,13 +202,11 @@ class Builder {
   const Layout& layout_;
   const Sequence& sequence_;
   const StepGraph& step_;
-  const ForwardMemory& memory_;
+  const std::vector<uint64_t>& offsets_;
   ForwardGraph& out_;
   GraphWriter writer_;
-  std::vector<commsched_buffer_id_t> shards_;  // By bucket.
   std::vector<Place> places_;
   std::vector<commsched_op_id_t> gathers_;
-  commsched_buffer_id_t first_activation_ = 0;
 };
 
 }  // namespace
@@ -233,10 +215,11 @@ Status BuildForwardGraph(const StepSpec& spec,
                          const std::vector<Module>& modules,
                          const Exchanges& exchanges, const Layout& layout,
                          const Sequence& sequence, const StepGraph& step,
-                         const ForwardMemory& memory, ForwardGraph* out_graph) {
+                         const std::vector<uint64_t>& offsets,
+                         ForwardGraph* out_graph) {
   ForwardGraph graph;
   ENGINE_RETURN_IF_ERROR(
-      Builder(spec, modules, exchanges, layout, sequence, step, memory, &graph)
+      Builder(spec, modules, exchanges, layout, sequence, step, offsets, &graph)
           .Build());
   *out_graph = std::move(graph);
   return Status();

@@ -1,24 +1,16 @@
 #ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_FORWARD_GRAPH_H_
 #define COMMSCHED_SRC_ENGINE_STEP_PLAN_FORWARD_GRAPH_H_
 
-#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "checkpoint/status.h"
-#include "commsched/session.h"
 #include "engine/model/graph_writer.h"
 #include "engine/model/module_steps.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/step_graph.h"
 
 namespace commsched::engine {
-
-// Memory of the step that an evaluation uses, too.
-struct ForwardMemory {
-  std::vector<std::byte*> gathered;  // By StepGraph::gathered.
-  // By bucket, this rank's; null: not gathered.
-  std::vector<std::byte*> shards;
-};
 
 // One forward of every module without a step: what an evaluation runs in stage
 // 3, and where modules have ops. Buckets are gathered to where the step has
@@ -28,15 +20,26 @@ struct ForwardGraph {
   GraphHandle graph;
   std::vector<Pass> passes;
   std::vector<PassOps> pass_ops;  // By pass; without values: the step's.
-  std::vector<commsched_binding_t> bindings;
+
+  // What its session is bound to. By bucket: this rank's shard; kNoId: not
+  // gathered.
+  std::vector<commsched_buffer_id_t> shards;
+  // The part of the step's arena that it gathers into; kNoId: none.
+  commsched_buffer_id_t gathered = kNoId;
+  uint64_t arena_offset = 0;
+  uint64_t arena_bytes = 0;
+  // Activation i is buffer `first_activation` + i.
+  commsched_buffer_id_t first_activation = 0;
 };
 
-// Fails as the graph functions do.
+// `offsets`: where the buffers of StepGraph::gathered begin in the arena of the
+// step. Fails as the graph functions do.
 Status BuildForwardGraph(const StepSpec& spec,
                          const std::vector<Module>& modules,
                          const Exchanges& exchanges, const Layout& layout,
                          const Sequence& sequence, const StepGraph& step,
-                         const ForwardMemory& memory, ForwardGraph* out_graph);
+                         const std::vector<uint64_t>& offsets,
+                         ForwardGraph* out_graph);
 
 }  // namespace commsched::engine
 

@@ -88,12 +88,13 @@ Status StepPlan::Build(const StepSpec& spec, const Model& model,
   ENGINE_RETURN_IF_ERROR(CheckNumPasses(spec, sequence));
   std::unique_ptr<StepPlan> plan(
       new StepPlan(spec, std::move(layout), std::move(sequence)));
-  ENGINE_RETURN_IF_ERROR(plan->Init(model, options));
+  ENGINE_RETURN_IF_ERROR(plan->PlanStep(model, options));
+  ENGINE_RETURN_IF_ERROR(plan->PlanEvaluation(model, options));
   *out_plan = std::move(plan);
   return Status();
 }
 
-Status StepPlan::Init(const Model& model, const Options& options) {
+Status StepPlan::PlanStep(const Model& model, const Options& options) {
   const LastErrorKeeper keeper;  // A plan that is too large is tried again.
   const std::vector<Pass> passes =
       PassOrder(sequence_, model.Segments(), spec_.micro_batches);
@@ -122,6 +123,40 @@ Status StepPlan::Init(const Model& model, const Options& options) {
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_plan_get_info(plan_.get(), &info), "reading the plan"));
   arena_bytes_ = info.arena_bytes;
+  return Status();
+}
+
+Status StepPlan::PlanEvaluation(const Model& model, const Options& options) {
+  if (spec_.zero_stage != 3 && model.ops().empty() &&
+      model.exchanges().empty()) {
+    forward_.passes =
+        PassOrder(sequence_, std::vector<uint32_t>(model.modules().size()), 1);
+    forward_.passes.resize(sequence_.size());
+    forward_.pass_ops.assign(sequence_.size(), PassOps());
+    return Status();
+  }
+  std::vector<uint64_t> offsets;
+  for (const Gathered& each : graph_.gathered) {
+    uint64_t bytes = 0;
+    ENGINE_RETURN_IF_ERROR(
+        Status::FromCall(commsched_plan_place(plan_.get(), each.buffer,
+                                              &offsets.emplace_back(), &bytes),
+                         "finding a bucket in the arena"));
+  }
+  ENGINE_RETURN_IF_ERROR(
+      BuildForwardGraph(spec_, model.modules(), model.exchanges(), layout_,
+                        sequence_, graph_, offsets, &forward_));
+  commsched_plan_options_t without_memory = options.plan;
+  without_memory.arena_bytes = 0;
+  // Packing would take some.
+  without_memory.coalesce_bytes = 0;
+  without_memory.policy = nullptr;
+  commsched_plan_t* plan = nullptr;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_plan_build(forward_.graph.get(), &without_memory,
+                           &options.profile, &plan),
+      "planning the evaluation"));
+  forward_plan_.reset(plan);
   return Status();
 }
 

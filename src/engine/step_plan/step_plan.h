@@ -11,6 +11,7 @@
 #include "engine/model/passes.h"
 #include "engine/step_plan/arena_search.h"
 #include "engine/step_plan/bucket_buffers.h"
+#include "engine/step_plan/forward_graph.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/spec.h"
 #include "engine/step_plan/step_graph.h"
@@ -55,6 +56,10 @@ class StepPlan {
   const Sequence& sequence() const { return sequence_; }
   const StepGraph& graph() const { return graph_; }
   commsched_plan_t* plan() const { return plan_.get(); }
+  // Of an evaluation. Without a plan it has nothing to exchange, and its passes
+  // only keep to the order of calls.
+  const ForwardGraph& forward() const { return forward_; }
+  commsched_plan_t* forward_plan() const { return forward_plan_.get(); }
   uint64_t num_ops() const { return num_ops_; }
   uint64_t arena_bytes() const { return arena_bytes_; }
   std::vector<BucketBuffer> BuffersOf(uint32_t bucket) const {
@@ -79,13 +84,16 @@ class StepPlan {
       : spec_(spec),
         layout_(std::move(layout)),
         sequence_(std::move(sequence)) {}
-  Status Init(const Model& model, const Options& options);
+  Status PlanStep(const Model& model, const Options& options);
+  Status PlanEvaluation(const Model& model, const Options& options);
 
   const StepSpec spec_;
   const Layout layout_;
   const Sequence sequence_;
   StepGraph graph_;
   PlanHandle plan_;
+  ForwardGraph forward_;
+  PlanHandle forward_plan_;
   uint64_t num_ops_ = 0;
   uint64_t arena_bytes_ = 0;
 };
