@@ -214,17 +214,14 @@ absl::Status Rank::CreateEngine() {
   desc.micro_batches = static_cast<uint32_t>(options_.micro_batches);
   desc.bucket_bytes = options_.bucket_bytes;
   desc.edge_bucket_bytes = options_.edge_bytes;
-  desc.beta1 = kBeta1;
-  desc.beta2 = kBeta2;
-  desc.epsilon = kEpsilon;
+  const commsched_optimizer_table_t optimizer =
+      options_.optimizer == "sgd" ? commsched_sgd(kMomentum, 0)
+                                  : commsched_adamw(kBeta1, kBeta2, kEpsilon);
+  desc.optimizer = &optimizer;
   desc.weight_decay = kWeightDecay;
   desc.parameter_dtype = DTypeOf(options_.dtype);
   desc.reduce_dtype = DTypeOf(options_.reduce_dtype);
   desc.loss_scale = static_cast<float>(options_.loss_scale);
-  if (options_.optimizer == "sgd") {
-    desc.optimizer = COMMSCHED_SGD;
-    desc.momentum = kMomentum;
-  }
   desc.clip_norm = static_cast<float>(options_.clip);
   // Every step: the least that an op ever took is what no plan can go below.
   // The first steps alone can be slower than all later ones.

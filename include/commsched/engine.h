@@ -65,17 +65,12 @@
 #include "commsched/engine_kernels.h"
 #include "commsched/engine_order.h"
 #include "commsched/engine_types.h"
+#include "commsched/optimizer.h"
 #include "commsched/pool.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/// What steps the weights.
-typedef enum commsched_optimizer {
-  COMMSCHED_ADAMW = 0,
-  COMMSCHED_SGD = 1,
-} commsched_optimizer_t;
 
 typedef struct commsched_engine_desc {
   uint64_t struct_size;
@@ -95,8 +90,9 @@ typedef struct commsched_engine_desc {
   /// half of all, if that is less and enough for each module.
   /// Stage 3: see `max_live_bytes`.
   const commsched_plan_options_t* plan;
-  float beta1, beta2;      ///< 0, 0: 0.9, 0.95.
-  float epsilon;           ///< 0: 1e-8.
+  /// What steps the weights: commsched_adamw(), commsched_sgd(), or a table of
+  /// the caller's (optimizer.h). NULL: AdamW with 0.9, 0.95 and 1e-8. Copied.
+  const commsched_optimizer_table_t* optimizer;
   float weight_decay;      ///< For parameters of two or more dimensions.
   float clip_norm;         ///< 0: no clipping.
   uint32_t measure_steps;  ///< Measure ops in this many first steps; 0: none.
@@ -134,9 +130,6 @@ typedef struct commsched_engine_desc {
   /// memory for all the time, so that a limit costs memory; it is there for
   /// equal results.
   uint64_t accumulate_bytes;
-  uint32_t optimizer;  ///< commsched_optimizer_t. Betas, epsilon: AdamW's.
-  float momentum;      ///< Of SGD: in [0, 1). 0: none, and no memory for it.
-  uint32_t nesterov;   ///< Of SGD with momentum: not 0 for Nesterov's.
   /// 1: forwards may be left out, with their backwards (top of this file). 0:
   /// a call out of order is an error, also on the way to a later module.
   uint32_t allow_skipped_modules;
@@ -220,12 +213,12 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 /// Blocks:    never: local.
 /// Errors:    INVALID_ARGUMENT  NULL, a size of a struct that is 0 or unknown,
 ///                              a stage above 3, an option of stage 3 with
-///                              another stage, an optimizer that there is not,
-///                              an option of another one, a beta or momentum
-///                              not in [0, 1), a negative or non-finite
-///                              hyper-parameter, a dtype that is not F32, F16
-///                              or BF16, a loss scale that is none, a pool
-///                              without a function, staging bytes without
+///                              another stage, a table of an optimizer that
+///                              says neither element_wise nor whole_tensors, or
+///                              that its own check refuses, a negative or
+///                              non-finite hyper-parameter, a dtype that is not
+///                              F32, F16 or BF16, a loss scale that is none, a
+///                              pool without a function, staging bytes without
 ///                              pool, a norm with a group of some ranks only,
 ///                              half of an allocator, a compute stream that is
 ///                              not of the rank's device

@@ -40,9 +40,9 @@ Status ForEachChunk(const OldFile& file, uint64_t offset, uint64_t bytes,
   return Status();
 }
 
-std::string Describe(StateKind kind, const std::string& tensor) {
-  if (kind == StateKind::kValue) return "tensor '" + tensor + "'";
-  return std::string(NameOf(kind)) + " of tensor '" + tensor + "'";
+std::string Describe(const std::string& kind, const std::string& tensor) {
+  if (kind == kValueKind) return "tensor '" + tensor + "'";
+  return kind + " of tensor '" + tensor + "'";
 }
 
 // The name of the only index in `folder`.
@@ -159,7 +159,7 @@ Status Checkpoint::ReadIndex(const std::string& path, const std::string& text) {
                              index_.tensors[t].name + "' appears twice");
     }
   }
-  pieces_.resize(index_.tensors.size() * kNumStateKinds);
+  pieces_[kValueKind].resize(index_.tensors.size());
   return Status();
 }
 
@@ -211,48 +211,52 @@ Status Checkpoint::AddPiece(const std::string& what, size_t part,
                            index_.tensors[tensor].dtype);
   }
   if (piece.count == 0) return Status();
-  PiecesOf(tensor, piece.kind)
-      .push_back({part, piece.begin, piece.count, data_begin + piece.offset,
-                  piece.hash});
+  std::vector<std::vector<Piece>>& by_tensor = pieces_[piece.kind];
+  by_tensor.resize(index_.tensors.size());
+  by_tensor[tensor].push_back(
+      {part, piece.begin, piece.count, data_begin + piece.offset, piece.hash});
   return Status();
 }
 
-// The pieces of a tensor are all of it, once, in each kind of state there is.
+// Of every tensor, in each kind of state there is.
 Status Checkpoint::CheckCover() {
-  bool there[kNumStateKinds] = {true};
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    if (!pieces_[i].empty()) there[i % kNumStateKinds] = true;
-  }
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    if (!there[i % kNumStateKinds]) continue;
-    std::vector<Piece>& pieces = pieces_[i];
-    std::sort(pieces.begin(), pieces.end(),
-              [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
-    const CheckpointIndex::Tensor& tensor = index_.tensors[i / kNumStateKinds];
-    const std::string what =
-        "checkpoint '" + folder_ + "': " +
-        Describe(static_cast<StateKind>(i % kNumStateKinds), tensor.name);
-    uint64_t count = 0;
-    ENGINE_RETURN_IF_ERROR(
-        CountElements(what, tensor.shape, INT64_MAX, &count));
-    uint64_t end = 0;
-    for (const Piece& piece : pieces) {
-      if (piece.begin != end || piece.count > count - end) {
-        return InvalidArgument(
-            what + ": file '" + PathOf(piece.part) + "' has elements from " +
-            std::to_string(piece.begin) + ", " + std::to_string(piece.count) +
-            " of them; from " + std::to_string(end) + " of " +
-            std::to_string(count) + " on they must come");
-      }
-      end += piece.count;
-    }
-    if (end != count) {
-      return InvalidArgument(what + ": no file has the elements from " +
-                             std::to_string(end) + " to " +
-                             std::to_string(count));
+  for (auto& [kind, by_tensor] : pieces_) {
+    for (size_t tensor = 0; tensor < by_tensor.size(); ++tensor) {
+      ENGINE_RETURN_IF_ERROR(CheckCoverOf(kind, tensor, &by_tensor[tensor]));
     }
   }
   return Status();
+}
+
+Status Checkpoint::CheckCoverOf(const std::string& kind, size_t tensor,
+                                std::vector<Piece>* pieces) const {
+  std::sort(pieces->begin(), pieces->end(),
+            [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  const CheckpointIndex::Tensor& of = index_.tensors[tensor];
+  const std::string what =
+      "checkpoint '" + folder_ + "': " + Describe(kind, of.name);
+  uint64_t count = 0;
+  ENGINE_RETURN_IF_ERROR(CountElements(what, of.shape, INT64_MAX, &count));
+  uint64_t end = 0;
+  for (const Piece& piece : *pieces) {
+    if (piece.begin != end || piece.count > count - end) {
+      return InvalidArgument(
+          what + ": file '" + PathOf(piece.part) + "' has elements from " +
+          std::to_string(piece.begin) + ", " + std::to_string(piece.count) +
+          " of them; from " + std::to_string(end) + " of " +
+          std::to_string(count) + " on they must come");
+    }
+    end += piece.count;
+  }
+  if (end == count) return Status();
+  return InvalidArgument(what + ": no file has the elements from " +
+                         std::to_string(end) + " to " + std::to_string(count));
+}
+
+std::vector<std::string> Checkpoint::Kinds() const {
+  std::vector<std::string> kinds;
+  for (const auto& [kind, by_tensor] : pieces_) kinds.push_back(kind);
+  return kinds;
 }
 
 int64_t Checkpoint::Find(const std::string& name) const {
@@ -262,7 +266,9 @@ int64_t Checkpoint::Find(const std::string& name) const {
 
 std::vector<Checkpoint::Piece> Checkpoint::Touched(const Range& range) const {
   std::vector<Piece> touched;
-  for (const Piece& piece : PiecesOf(range.tensor, range.kind)) {
+  const auto of_kind = pieces_.find(range.kind);
+  if (of_kind == pieces_.end()) return touched;
+  for (const Piece& piece : of_kind->second[range.tensor]) {
     if (piece.begin < range.begin + range.count &&
         range.begin < piece.begin + piece.count) {
       touched.push_back(piece);
@@ -337,7 +343,7 @@ Status Checkpoint::Export(const std::string& path) const {
     end += count * DTypeBytes(tensor.dtype);
     header.tensors.push_back(
         {tensor.name, tensor.dtype, tensor.shape, begin, end});
-    ranges.push_back({t, StateKind::kValue, 0, count});
+    ranges.push_back({t, kValueKind, 0, count});
   }
   NewFile file;
   ENGINE_RETURN_IF_ERROR(file.Create(path, path));

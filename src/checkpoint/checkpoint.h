@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -46,14 +47,14 @@ class Checkpoint {
   int64_t Find(const std::string& name) const;
 
   // Whether it has this kind of state: of every tensor, or of none.
-  bool Has(StateKind kind) const {
-    return !pieces_.empty() && !PiecesOf(0, kind).empty();
-  }
+  bool Has(const std::string& kind) const { return pieces_.count(kind) != 0; }
+  // All kinds that it has, in the order of their names.
+  std::vector<std::string> Kinds() const;
 
   // Elements of a tensor.
   struct Range {
     size_t tensor = 0;  // In index().tensors.
-    StateKind kind = StateKind::kValue;
+    std::string kind = kValueKind;
     uint64_t begin = 0;
     uint64_t count = 0;
   };
@@ -97,12 +98,9 @@ class Checkpoint {
                   const PartPiece& piece);
   Status CheckCover();
   std::string PathOf(size_t part) const;
-  std::vector<Piece>& PiecesOf(size_t tensor, StateKind kind) {
-    return pieces_[tensor * kNumStateKinds + static_cast<size_t>(kind)];
-  }
-  const std::vector<Piece>& PiecesOf(size_t tensor, StateKind kind) const {
-    return pieces_[tensor * kNumStateKinds + static_cast<size_t>(kind)];
-  }
+  // The pieces of one kind of a tensor are all of it, once.
+  Status CheckCoverOf(const std::string& kind, size_t tensor,
+                      std::vector<Piece>* pieces) const;
   // Those of the range's tensor that it touches.
   std::vector<Piece> Touched(const Range& range) const;
   // Reads the piece chunk by chunk; fails if its checksum is another.
@@ -112,9 +110,10 @@ class Checkpoint {
   const std::string folder_;
   CheckpointIndex index_;
   std::unordered_map<std::string, size_t> by_name_;  // In index_.tensors.
-  std::vector<std::vector<Piece>> pieces_;  // By tensor and kind; by begin.
-  std::vector<OldFile> files_;              // Of the first parts.
-  bool keeps_open_ = true;                  // More of them.
+  // By kind, then by tensor; in the order of `begin`.
+  std::map<std::string, std::vector<std::vector<Piece>>> pieces_;
+  std::vector<OldFile> files_;  // Of the first parts.
+  bool keeps_open_ = true;      // More of them.
 };
 
 }  // namespace commsched::engine

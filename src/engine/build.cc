@@ -19,11 +19,6 @@ constexpr uint64_t kDefaultBucketBytes = uint64_t{25} << 20;
 commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   if (desc.micro_batches == 0) desc.micro_batches = 1;
   if (desc.bucket_bytes == 0) desc.bucket_bytes = kDefaultBucketBytes;
-  if (desc.beta1 == 0 && desc.beta2 == 0) {
-    desc.beta1 = 0.9f;
-    desc.beta2 = 0.95f;
-  }
-  if (desc.epsilon == 0) desc.epsilon = 1e-8f;
   if (desc.loss_scale_window == 0) {
     desc.loss_scale_window = kDefaultLossScaleWindow;
   }
@@ -35,6 +30,7 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   desc.profile = nullptr;
   desc.kernels = nullptr;
   desc.memory = nullptr;
+  desc.optimizer = nullptr;
   desc.optimizer_pool = nullptr;
   desc.observers = nullptr;
   desc.flight_path = nullptr;
@@ -90,7 +86,7 @@ Precision MakePrecision(const commsched_engine_desc_t& desc) {
 }
 
 StepSpec MakeSpec(const commsched_engine_desc_t& desc,
-                  const OptimizerTable& optimizer,
+                  const Optimizer& optimizer,
                   const commsched_plan_options_t& plan, bool has_pool) {
   StepSpec spec;
   spec.zero_stage = desc.zero_stage;
@@ -100,9 +96,9 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   spec.scales_loss = desc.loss_scale > 0;
   spec.check_finite = desc.check_finite != 0;
   spec.deterministic = plan.deterministic != 0;
-  spec.optimizer = optimizer.name;
-  spec.optimizer_state = optimizer.state_name;
-  spec.moments = optimizer.state_values;
+  spec.optimizer = optimizer.name();
+  spec.optimizer_state = optimizer.memory_name();
+  spec.moments = optimizer.table().state_values;
   spec.precision = MakePrecision(desc);
   spec.offloads = has_pool && spec.state_values() > 0;
   return spec;
@@ -118,32 +114,6 @@ std::string SliceOf(const commsched_engine_desc_t& desc) {
     first = std::min(first, commsched_group_world_rank(desc.group, rank));
   }
   return DefaultSlice(commsched_group_axis(desc.group), first);
-}
-
-Status CheckFraction(const char* field, float value) {
-  if (value >= 0 && value < 1) return Status();
-  return InvalidArgument(std::string("engine: ") + field + " is " +
-                         std::to_string(value) + "; it must be in [0, 1)");
-}
-
-Status CheckOptimizer(const commsched_engine_desc_t& desc) {
-  if (desc.optimizer > COMMSCHED_SGD) {
-    return InvalidArgument("engine: optimizer is " +
-                           std::to_string(desc.optimizer) +
-                           "; it must be 0 (AdamW) or 1 (SGD)");
-  }
-  ENGINE_RETURN_IF_ERROR(CheckFraction("momentum", desc.momentum));
-  if (desc.momentum > 0 && desc.optimizer != COMMSCHED_SGD) {
-    return InvalidArgument("engine: momentum is " +
-                           std::to_string(desc.momentum) +
-                           " with AdamW; it is of SGD");
-  }
-  if (desc.nesterov != 0 && desc.momentum == 0) {
-    return InvalidArgument("engine: nesterov is " +
-                           std::to_string(desc.nesterov) +
-                           " with momentum 0; it is of SGD with momentum");
-  }
-  return Status();
 }
 
 Status CheckDType(const char* field, uint32_t value) {
@@ -271,13 +241,7 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
       pool_(Pool(desc.optimizer_pool)),
       observers_(desc.observers == nullptr ? "" : desc.observers),
       flight_path_(desc.flight_path == nullptr ? "" : desc.flight_path),
-      optimizer_settings_({.kernels = &kernels_,
-                           .beta1 = desc_.beta1,
-                           .beta2 = desc_.beta2,
-                           .epsilon = desc_.epsilon,
-                           .momentum = desc_.momentum,
-                           .nesterov = desc_.nesterov != 0}),
-      optimizer_(MakeOptimizer(desc_.optimizer, &optimizer_settings_)),
+      optimizer_(desc.optimizer),
       spec_(MakeSpec(desc_, optimizer_, plan_options_,
                      desc.optimizer_pool != nullptr)),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))),
@@ -294,11 +258,9 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
            .model = &model_,
            .state = &state_,
            .agreement = &agreement_}),
-      update_({.optimizer = optimizer_,
+      update_({.optimizer = &optimizer_.table(),
                .weight_decay = desc_.weight_decay,
                .clip_norm = desc_.clip_norm,
-               .beta1 = desc_.beta1,
-               .beta2 = desc_.beta2,
                .loss_scale = desc_.loss_scale,
                .loss_scale_window = desc_.loss_scale_window,
                .max_skipped_steps = desc_.max_skipped_steps,
@@ -345,9 +307,9 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
     return InvalidArgument(
         "engine: profile.op_cost_ns is not NULL; the engine makes the graph");
   }
-  ENGINE_RETURN_IF_ERROR(CheckFraction("beta1", desc.beta1));
-  ENGINE_RETURN_IF_ERROR(CheckFraction("beta2", desc.beta2));
-  ENGINE_RETURN_IF_ERROR(CheckOptimizer(desc));
+  if (desc.optimizer != nullptr) {
+    ENGINE_RETURN_IF_ERROR(CheckOptimizerTable(*desc.optimizer));
+  }
   ENGINE_RETURN_IF_ERROR(CheckLossScale(desc));
   ENGINE_RETURN_IF_ERROR(CheckPool(desc));
   ENGINE_RETURN_IF_ERROR(CheckAllocator(desc));
@@ -355,7 +317,6 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   ENGINE_RETURN_IF_ERROR(CheckDevice(desc));
   ENGINE_RETURN_IF_ERROR(CheckDType("parameter_dtype", desc.parameter_dtype));
   ENGINE_RETURN_IF_ERROR(CheckDType("reduce_dtype", desc.reduce_dtype));
-  ENGINE_RETURN_IF_ERROR(CheckNotNegative("epsilon", desc.epsilon));
   ENGINE_RETURN_IF_ERROR(CheckNotNegative("weight_decay", desc.weight_decay));
   ENGINE_RETURN_IF_ERROR(CheckNotNegative("clip_norm", desc.clip_norm));
   return CheckNormOfGroup(desc);

@@ -235,8 +235,7 @@ class Engine {
   const commsched_pool_t pool_;    // With functions only if there is one.
   const std::string observers_;    // Empty: none.
   const std::string flight_path_;  // Empty: none.
-  const OptimizerSettings optimizer_settings_;
-  const OptimizerTable optimizer_;
+  const Optimizer optimizer_;
   const StepSpec spec_;
   const uint32_t group_rank_;
   const std::string slice_;

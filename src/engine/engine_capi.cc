@@ -26,6 +26,7 @@ Status Create(const commsched_engine_desc_t* desc,
   commsched_plan_options_t plan;
   commsched_cost_profile_t profile;
   commsched_pool_t pool;
+  commsched_optimizer_table_t optimizer;
   ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
   if (copy.kernels != nullptr) {
     ENGINE_RETURN_IF_ERROR(CopyIn(*copy.kernels, "kernels", &kernels));
@@ -42,6 +43,10 @@ Status Create(const commsched_engine_desc_t* desc,
   if (copy.profile != nullptr) {
     ENGINE_RETURN_IF_ERROR(CopyIn(*copy.profile, "profile", &profile));
     copy.profile = &profile;
+  }
+  if (copy.optimizer != nullptr) {
+    ENGINE_RETURN_IF_ERROR(CopyIn(*copy.optimizer, "optimizer", &optimizer));
+    copy.optimizer = &optimizer;
   }
   if (copy.optimizer_pool != nullptr) {
     ENGINE_RETURN_IF_ERROR(

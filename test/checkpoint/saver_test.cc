@@ -24,6 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kWorld = 2;
+constexpr char kMomentumKind[] = "sgd.momentum";
 constexpr uint64_t kTotal = 10;  // Elements of the parameter "w" [5, 2].
 
 // What one rank keeps: its elements of "w" and the momentum of each.
@@ -37,7 +38,7 @@ struct Arrays {
     snapshot.world = kWorld;
     snapshot.zero_stage = 1;
     snapshot.tensors = {{"w", "F32", {5, 2}}};
-    for (StateKind kind : {StateKind::kMomentum, StateKind::kValue}) {
+    for (const char* kind : {kMomentumKind, kValueKind}) {
       if (values.empty()) continue;
       snapshot.pieces.push_back({.kind = kind,
                                  .parameter = "w",
@@ -106,7 +107,8 @@ std::unique_ptr<Checkpoint> Opened(const std::string& folder) {
   return checkpoint;
 }
 
-std::vector<float> ElementsOf(const Checkpoint& checkpoint, StateKind kind) {
+std::vector<float> ElementsOf(const Checkpoint& checkpoint,
+                              const std::string& kind) {
   const Checkpoint::Range range = {
       .tensor = 0, .kind = kind, .begin = 0, .count = kTotal};
   EXPECT_TRUE(checkpoint.Verify(range).ok());
@@ -122,11 +124,11 @@ TEST(ArraySaverTest, PiecesOfTwoRanksComeOutAsOneTensor) {
   const std::unique_ptr<Checkpoint> checkpoint = Opened(folder.path());
   ASSERT_NE(checkpoint, nullptr);
   EXPECT_EQ(checkpoint->index().id, (SaveId{1, "r", ""}));
-  EXPECT_THAT(ElementsOf(*checkpoint, StateKind::kValue),
+  EXPECT_THAT(ElementsOf(*checkpoint, kValueKind),
               ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
-  EXPECT_THAT(ElementsOf(*checkpoint, StateKind::kMomentum),
+  EXPECT_THAT(ElementsOf(*checkpoint, kMomentumKind),
               ElementsAre(0, -1, -2, -3, -4, -5, -6, -7, -8, -9));
-  EXPECT_FALSE(checkpoint->Has(StateKind::kFirstMoment));
+  EXPECT_FALSE(checkpoint->Has("adamw.m"));
 }
 
 TEST(ArraySaverTest, ARankWithoutPiecesSavesAnEmptyFile) {
@@ -137,7 +139,7 @@ TEST(ArraySaverTest, ARankWithoutPiecesSavesAnEmptyFile) {
   ASSERT_TRUE(SaveJob(job, folder.path(), "r").ok());
   const std::unique_ptr<Checkpoint> checkpoint = Opened(folder.path());
   ASSERT_NE(checkpoint, nullptr);
-  EXPECT_EQ(ElementsOf(*checkpoint, StateKind::kValue), job.first.values);
+  EXPECT_EQ(ElementsOf(*checkpoint, kValueKind), job.first.values);
 }
 
 TEST(ArraySaverTest, MetadataIsTheCallersAndTheStates) {

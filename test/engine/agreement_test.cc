@@ -244,19 +244,26 @@ struct Setting {
 
 TEST(EngineAgreementTest, OtherHyperParametersAreRefusedByName) {
   using Desc = commsched_engine_desc_t;
+  const commsched_optimizer_table_t other_beta1 =
+      commsched_adamw(0.8f, 0.95f, 1e-8f);
+  const commsched_optimizer_table_t other_beta2 =
+      commsched_adamw(0.9f, 0.99f, 1e-8f);
+  const commsched_optimizer_table_t other_epsilon =
+      commsched_adamw(0.9f, 0.95f, 1e-6f);
+  const commsched_optimizer_table_t sgd = commsched_sgd(0, 0);
   const Setting settings[] = {
       {"weight_decay", [](Desc* d) { d->weight_decay = 0; },
        "weight_decay is 0.1 on rank 0 and 0 on rank 1"},
-      {"beta1", [](Desc* d) { d->beta1 = 0.8f, d->beta2 = 0.95f; },
+      {"beta1", [&](Desc* d) { d->optimizer = &other_beta1; },
        "beta1 is 0.9 on rank 0 and 0.8 on rank 1"},
-      {"beta2", [](Desc* d) { d->beta1 = 0.9f, d->beta2 = 0.99f; },
+      {"beta2", [&](Desc* d) { d->optimizer = &other_beta2; },
        "beta2 is 0.95 on rank 0 and 0.99 on rank 1"},
-      {"epsilon", [](Desc* d) { d->epsilon = 1e-6f; },
+      {"epsilon", [&](Desc* d) { d->optimizer = &other_epsilon; },
        "epsilon is 1e-08 on rank 0 and 1e-06 on rank 1"},
       {"clip_norm", [](Desc* d) { d->clip_norm = 2; },
        "clip_norm is 1 on rank 0 and 2 on rank 1"},
-      {"optimizer", [](Desc* d) { d->optimizer = COMMSCHED_SGD; },
-       "optimizer is AdamW on rank 0 and SGD on rank 1"},
+      {"optimizer", [&](Desc* d) { d->optimizer = &sgd; },
+       "optimizer is adamw on rank 0 and sgd on rank 1"},
       {"loss_scale", [](Desc* d) { d->loss_scale = 8; },
        "loss_scale is 4 on rank 0 and 8 on rank 1"},
       {"loss_scale_window", [](Desc* d) { d->loss_scale_window = 3; },
@@ -283,21 +290,25 @@ TEST(EngineAgreementTest, OtherHyperParametersAreRefusedByName) {
 }
 
 TEST(EngineAgreementTest, OtherMomentumAndNesterovAreRefusedByName) {
+  const commsched_optimizer_table_t sgd = commsched_sgd(0.9f, 0);
+  const commsched_optimizer_table_t other_momentum = commsched_sgd(0.8f, 0);
+  const commsched_optimizer_table_t nesterov = commsched_sgd(0.9f, 1);
   RankModel model;
-  model.desc.optimizer = COMMSCHED_SGD;
-  model.desc.momentum = 0.9f;
+  model.desc.optimizer = &sgd;
   EXPECT_THAT(
-      BuildTwo([](RankModel* mine) { mine->desc.momentum = 0.8f; }, model),
+      BuildTwo([&](RankModel* mine) { mine->desc.optimizer = &other_momentum; },
+               model),
       Each(HasSubstr("momentum is 0.9 on rank 0 and 0.8 on rank 1")));
-  EXPECT_THAT(BuildTwo([](RankModel* mine) { mine->desc.nesterov = 1; }, model),
-              Each(HasSubstr("nesterov is 0 on rank 0 and 1 on rank 1")));
+  EXPECT_THAT(
+      BuildTwo([&](RankModel* mine) { mine->desc.optimizer = &nesterov; },
+               model),
+      Each(HasSubstr("nesterov is 0 on rank 0 and 1 on rank 1")));
 }
 
 TEST(EngineAgreementTest, ADefaultAndItsValueAreEqual) {
-  EXPECT_THAT(BuildTwo([](RankModel* model) {
-                model->desc.beta1 = 0.9f;
-                model->desc.beta2 = 0.95f;
-                model->desc.epsilon = 1e-8f;
+  const commsched_optimizer_table_t adamw = commsched_adamw(0.9f, 0.95f, 1e-8f);
+  EXPECT_THAT(BuildTwo([&](RankModel* model) {
+                model->desc.optimizer = &adamw;
                 model->desc.micro_batches = 1;
                 model->desc.bucket_bytes = uint64_t{25} << 20;
                 model->desc.loss_scale_window = 2000;

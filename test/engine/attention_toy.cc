@@ -203,7 +203,8 @@ class SharedRank {
     desc.group = group_;
     desc.plan = &plan;
     desc.zero_stage = toy.zero_stage;
-    desc.optimizer = COMMSCHED_SGD;
+    const commsched_optimizer_table_t sgd = commsched_sgd(0, 0);
+    desc.optimizer = &sgd;
     desc.bucket_bytes = 1024;
     Require(commsched_engine_create(&desc, &engine_), commsched_last_error());
     Register(rank);

@@ -381,18 +381,32 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
        "power of two from 1 to 2^24"},
       {[](auto& d) { d.loss_scale = 0.5f; }, COMMSCHED_INVALID_ARGUMENT,
        "loss_scale is 0.5"},
-      {[](auto& d) { d.optimizer = 2; }, COMMSCHED_INVALID_ARGUMENT,
-       "optimizer is 2"},
-      {[](auto& d) { d.momentum = 0.9f; }, COMMSCHED_INVALID_ARGUMENT,
-       "with AdamW"},
       {[](auto& d) {
-         d.optimizer = COMMSCHED_SGD;
-         d.momentum = 1;
+         static const auto table = commsched_optimizer_table_init();
+         d.optimizer = &table;
        },
-       COMMSCHED_INVALID_ARGUMENT, "momentum is 1"},
-      {[](auto& d) { d.nesterov = 1; }, COMMSCHED_INVALID_ARGUMENT,
-       "nesterov is 1 with momentum 0"},
-      {[](auto& d) { d.beta1 = 1; }, COMMSCHED_INVALID_ARGUMENT, "beta1"},
+       COMMSCHED_INVALID_ARGUMENT, "optimizer is called NULL"},
+      {[](auto& d) {
+         static const auto table = commsched_sgd(1, 0);
+         d.optimizer = &table;
+       },
+       COMMSCHED_INVALID_ARGUMENT, "momentum of optimizer 'sgd' is 1"},
+      {[](auto& d) {
+         static const auto table = commsched_sgd(0, 1);
+         d.optimizer = &table;
+       },
+       COMMSCHED_INVALID_ARGUMENT,
+       "nesterov of optimizer 'sgd' is 1, and its momentum is 0"},
+      {[](auto& d) {
+         static const auto table = commsched_adamw(1, 0.95f, 1e-8f);
+         d.optimizer = &table;
+       },
+       COMMSCHED_INVALID_ARGUMENT, "beta1 of optimizer 'adamw' is 1"},
+      {[](auto& d) {
+         static const auto table = commsched_adamw(0.9f, 0.95f, -1);
+         d.optimizer = &table;
+       },
+       COMMSCHED_INVALID_ARGUMENT, "epsilon of optimizer 'adamw' is -1"},
       {[](auto& d) { d.clip_norm = -1; }, COMMSCHED_INVALID_ARGUMENT,
        "clip_norm is -1"},
       {[](auto& d) { d.weight_decay = 0.0f / 0.0f; },

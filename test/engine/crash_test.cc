@@ -67,9 +67,8 @@ uint64_t VerifiedStep(const std::string& folder) {
   if (!status.ok()) return ~uint64_t{0};
   for (size_t tensor = 0; tensor < checkpoint->index().tensors.size();
        ++tensor) {
-    for (uint32_t kind = 0; kind < kNumStateKinds; ++kind) {
-      const Status verified = checkpoint->Verify(
-          {tensor, static_cast<StateKind>(kind), 0, UINT32_MAX});
+    for (const std::string& kind : checkpoint->Kinds()) {
+      const Status verified = checkpoint->Verify({tensor, kind, 0, UINT32_MAX});
       EXPECT_TRUE(verified.ok()) << verified.message();
     }
   }

@@ -82,13 +82,12 @@ INSTANTIATE_TEST_SUITE_P(
                            }},
                    Variant{"momentum",
                            [](ToyRun& run) {
-                             run.engine.optimizer = COMMSCHED_SGD;
-                             run.engine.momentum = 0.9f;
+                             run.optimizer = commsched_sgd(0.9f, 0);
                            }},
                    Variant{"only_masters",
                            [](ToyRun& run) {
                              Halve(run);
-                             run.engine.optimizer = COMMSCHED_SGD;
+                             run.optimizer = commsched_sgd(0, 0);
                            }},
                    Variant{"windows",
                            [](ToyRun& run) {
@@ -217,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, OffloadStageTest, Values(0, 1, 2, 3));
 
 TEST(OffloadTest, NothingToOffloadIsNotAnError) {
   ToyRun run = Offloaded(RunOf(2));
-  run.engine.optimizer = COMMSCHED_SGD;
+  run.optimizer = commsched_sgd(0, 0);
   const ToyResult result = RunToy(run);
   EXPECT_EQ(result.error, "");
   EXPECT_EQ(result.info.offloaded_bytes, 0u);

@@ -20,9 +20,7 @@ using ::testing::Values;
 
 ToyRun SgdRun(float momentum, bool nesterov) {
   ToyRun run;
-  run.engine.optimizer = COMMSCHED_SGD;
-  run.engine.momentum = momentum;
-  run.engine.nesterov = nesterov ? 1 : 0;
+  run.optimizer = commsched_sgd(momentum, nesterov ? 1 : 0);
   return run;
 }
 

@@ -143,13 +143,14 @@ void PlainSgd(const ToyRun& run, uint32_t step, double norm, uint32_t p,
                             : 1.0;
   const double decay =
       ToyParameters()[p].dims.size() >= 2 ? run.engine.weight_decay : 0.0;
-  const double momentum = double{run.engine.momentum};
+  const double momentum = double{run.optimizer.settings[0].value};
   for (size_t i = 0; i < plain.value.size(); ++i) {
     const double g = plain.gradient[i] * factor + decay * plain.value[i];
     const double velocity = step == 0 ? g : momentum * plain.m[i] + g;
     plain.m[i] = static_cast<float>(velocity);
-    const double direction =
-        run.engine.nesterov != 0 ? g + momentum * velocity : velocity;
+    const double direction = run.optimizer.settings[1].value != 0
+                                 ? g + momentum * velocity
+                                 : velocity;
     plain.value[i] =
         static_cast<float>(plain.value[i] - kToyLearningRate * direction);
   }
@@ -171,8 +172,7 @@ std::vector<float> ReferenceWeights(const ToyRun& run) {
     PlainGradients(run, step, parameters);
     const double norm = PlainNorm(parameters);
     for (uint32_t p = 0; p < parameters.size(); ++p) {
-      const auto plain_step =
-          run.engine.optimizer == COMMSCHED_SGD ? PlainSgd : PlainAdamW;
+      const auto plain_step = run.has_sgd() ? PlainSgd : PlainAdamW;
       plain_step(run, step, norm, p, parameters[p]);
     }
   }

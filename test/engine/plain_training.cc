@@ -215,16 +215,17 @@ void PlainTraining::StepParameter(uint32_t parameter) {
   const float decay = case_.model.parameters[parameter].dims.size() >= 2
                           ? engine.weight_decay
                           : 0.0f;
-  if (engine.optimizer == COMMSCHED_SGD) {
+  const commsched_optimizer_table_t& optimizer = case_.optimizer;
+  if (case_.has_sgd()) {
     commsched_sgd_args_t args = {};
     args.master = state.master.data();
-    args.velocity = engine.momentum > 0 ? state.m.data() : nullptr;
+    args.velocity = optimizer.settings[0].value > 0 ? state.m.data() : nullptr;
     args.gradient = state.gradient.data();
     args.count = state.master.size();
     args.lr = kLearningRate;
-    args.momentum = engine.momentum;
+    args.momentum = optimizer.settings[0].value;
     args.decay = decay;
-    args.nesterov = engine.nesterov;
+    args.nesterov = optimizer.settings[1].value != 0 ? 1 : 0;
     args.control = &loss_scale_.control;
     kernels.sgd(kernels.user, commsched_stream_caller(), &args);
     return;
@@ -236,9 +237,9 @@ void PlainTraining::StepParameter(uint32_t parameter) {
   args.gradient = state.gradient.data();
   args.count = state.master.size();
   args.lr = kLearningRate;
-  args.beta1 = 0.9f;
-  args.beta2 = 0.95f;
-  args.epsilon = engine.epsilon;
+  args.beta1 = optimizer.beta1;
+  args.beta2 = optimizer.beta2;
+  args.epsilon = optimizer.settings[0].value;
   args.decay = decay;
   args.control = &loss_scale_.control;
   kernels.adamw(kernels.user, commsched_stream_caller(), &args);
@@ -279,9 +280,8 @@ void PlainTraining::AddErrors(uint32_t step) {
     // Gradients are 1 at most; clipping divides by the norm.
     if (case_.engine.clip_norm > 0) gradient += norm_error_;
     // Moments follow gradients, and the one is divided by the other.
-    const double per_gradient = case_.engine.optimizer == COMMSCHED_SGD
-                                    ? step + 1
-                                    : 3 / case_.engine.epsilon;
+    const double per_gradient =
+        case_.has_sgd() ? step + 1 : 3 / case_.optimizer.settings[0].value;
     states_[p].error += double{kLearningRate} * per_gradient * gradient +
                         4 * RoundingOf(COMMSCHED_F32);
   }

@@ -215,7 +215,7 @@ std::vector<std::vector<float>> ValuesOf(const std::string& folder) {
     EXPECT_TRUE(
         checkpoint
             ->Read({static_cast<size_t>(checkpoint->Find(parameter.name)),
-                    StateKind::kValue, 0, parameter.count()},
+                    kValueKind, 0, parameter.count()},
                    values.back().data())
             .ok());
   }

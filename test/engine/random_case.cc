@@ -147,7 +147,7 @@ std::string Describe(const RandomCase& c) {
        << " micro-batches, bucket " << c.engine.bucket_bytes << ", edge "
        << c.engine.edge_bucket_bytes << ", accumulate "
        << c.engine.accumulate_bytes << ", clip " << c.engine.clip_norm
-       << ", optimizer " << c.engine.optimizer << ", skips "
+       << ", optimizer " << c.optimizer.name << ", skips "
        << c.engine.allow_skipped_modules << ", wrong orders "
        << c.tries_wrong_orders << ", scale " << c.engine.loss_scale
        << ", prefetch " << c.engine.prefetch_bytes << ", recomputed "

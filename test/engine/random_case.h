@@ -112,12 +112,14 @@ struct RandomCase {
   Wrong wrong = Wrong::kNothing;
   // Without context, group, plan, profile and trace.
   commsched_engine_desc_t engine = commsched_engine_desc_init();
+  commsched_optimizer_table_t optimizer = commsched_adamw(0.9f, 0.95f, 1e-8f);
   commsched_plan_options_t plan = commsched_plan_options_init();
   commsched_cost_profile_t profile = commsched_cost_profile_init();
 
   uint32_t micro_batches() const {
     return engine.micro_batches == 0 ? 1 : engine.micro_batches;
   }
+  bool has_sgd() const { return std::string(optimizer.name) == "sgd"; }
   bool is_fp32() const {
     return engine.parameter_dtype == COMMSCHED_F32 &&
            engine.reduce_dtype == COMMSCHED_F32;

@@ -171,7 +171,6 @@ RandomCase CaseOfWindow(uint32_t micro_batches) {
   c.engine.micro_batches = micro_batches;
   c.engine.weight_decay = 0.1f;
   c.engine.clip_norm = 0.5f;
-  c.engine.epsilon = 1e-8f;
   c.plan.deterministic = 1;
   return c;
 }

@@ -108,14 +108,13 @@ void DrawRecomputed(Draw& draw, RandomCase& c) {
 void DrawOptimizer(Draw& draw, RandomCase& c) {
   // A little more or less of a gradient near 0 must not turn a step around
   // where the order of additions is not known.
-  c.engine.epsilon = c.is_fp32() || c.has_one_result() ? 1e-3f : 0.1f;
+  c.optimizer = commsched_adamw(
+      0.9f, 0.95f, c.is_fp32() || c.has_one_result() ? 1e-3f : 0.1f);
   if (!draw.OneIn(3)) return;
-  c.engine.optimizer = COMMSCHED_SGD;
-  c.engine.epsilon = 0;
-  c.engine.momentum = draw.Of<float>({0, 0.9f});
-  if (c.engine.momentum > 0) {
-    c.engine.nesterov = static_cast<uint32_t>(draw.Below(2));
-  }
+  const float momentum = draw.Of<float>({0, 0.9f});
+  const auto nesterov =
+      momentum > 0 ? static_cast<uint32_t>(draw.Below(2)) : uint32_t{0};
+  c.optimizer = commsched_sgd(momentum, nesterov);
 }
 
 bool OfHalf(uint32_t dtype) { return dtype == COMMSCHED_F16; }

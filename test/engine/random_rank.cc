@@ -109,6 +109,7 @@ class RandomRank {
     desc.context = context_;
     desc.group = group_;
     desc.plan = &case_.plan;
+    desc.optimizer = &case_.optimizer;
     desc.profile = &case_.profile;
     desc.trace = trace_;
     const commsched_pool_t pool = pool_.table();

@@ -64,7 +64,7 @@ RandomCase EverythingOn(uint32_t zero_stage) {
   c.engine.accumulate_bytes = 8192;
   c.engine.clip_norm = 0.5f;
   c.engine.weight_decay = 0.1f;
-  c.engine.epsilon = 1e-3f;
+  c.optimizer = commsched_adamw(0.9f, 0.95f, 1e-3f);
   c.engine.measure_steps = kWarmUpSteps + kSteps;
   c.engine.allow_skipped_modules = 1;
   c.recomputed = {{1, 2}};

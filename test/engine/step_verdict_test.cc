@@ -84,8 +84,7 @@ const VerdictVariant kVariants[] = {
      [](ToyRun& run) {
        run.engine.clip_norm = 0;
        run.engine.check_finite = 1;
-       run.engine.optimizer = COMMSCHED_SGD;
-       run.engine.momentum = 0.9f;
+       run.optimizer = commsched_sgd(0.9f, 0);
        run.engine.micro_batches = 2;
        run.engine.accumulate_bytes = 1;
      }},

@@ -31,8 +31,7 @@ ToyRun ScaledBf16() {
 
 ToyRun OffloadedMomentum() {
   ToyRun run = ToyRunOf(2, 2);
-  run.engine.optimizer = COMMSCHED_SGD;
-  run.engine.momentum = 0.9f;
+  run.optimizer = commsched_sgd(0.9f, 0);
   run.pools = std::make_shared<TestPools>();
   return run;
 }

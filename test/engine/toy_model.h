@@ -91,6 +91,7 @@ struct ToyRun {
   int32_t ranks = 2;
   uint32_t steps = 3;
   commsched_engine_desc_t engine = commsched_engine_desc_init();
+  commsched_optimizer_table_t optimizer = commsched_adamw(0.9f, 0.95f, 1e-8f);
   commsched_plan_options_t plan = commsched_plan_options_init();
   uint32_t unused_parameter = ~0u;  // To which nobody adds a gradient.
   std::function<bool(const ToyPass&)> skips;  // Empty: no module is left out.
@@ -110,6 +111,7 @@ struct ToyRun {
     engine.clip_norm = 1;
     plan.deterministic = 1;
   }
+  bool has_sgd() const { return std::string(optimizer.name) == "sgd"; }
   uint32_t micro_batches() const {
     return engine.micro_batches == 0 ? 1 : engine.micro_batches;
   }

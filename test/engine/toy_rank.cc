@@ -21,6 +21,7 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
   desc.context = context_;
   desc.group = group_;
   desc.plan = &run.plan;
+  desc.optimizer = &run.optimizer;
   if (run.devices != nullptr) desc.compute_stream = run.devices->stream(rank);
   commsched_pool_t pool = commsched_pool_init();
   if (run.pools != nullptr) {

@@ -46,9 +46,8 @@ class UpdateRig {
  public:
   explicit UpdateRig(StepSpec spec, float clip_norm = 0)
       : model_(spec.world),
-        settings_({.kernels = &kernels_}),
         state(&memory_, &kernels_, /*rank=*/0, /*on_device=*/false),
-        update({.optimizer = Sgd(&settings_),
+        update({.optimizer = &optimizer_,
                 .clip_norm = clip_norm,
                 .loss_scale_window = 2000,
                 .max_skipped_steps = 2,
@@ -76,6 +75,7 @@ class UpdateRig {
   }
 
   const StepGraph& graph() const { return plan->graph(); }
+  const Model& model() const { return model_; }
   float* weights() { return state.bucket(0).my_masters; }
   // Its reduced gradients.
   void FillGradients(float value) {
@@ -89,7 +89,7 @@ class UpdateRig {
                          commsched_stream_caller()};
   const Memory memory_{commsched_engine_memory_init(), CpuMemory()};
   Model model_;
-  const OptimizerSettings settings_;
+  const commsched_optimizer_table_t optimizer_ = commsched_sgd(0, 0);
 
  public:
   std::unique_ptr<const StepPlan> plan;
@@ -209,18 +209,32 @@ TEST(UpdateTest, LearningRatesWithoutANormAreComparedByTheNextStep) {
   EXPECT_THAT(ended.message(), HasSubstr("The weights have been stepped"));
 }
 
-TEST(UpdateTest, ATableThatNeedsWholeTensorsIsRefused) {
+// What a table of the caller's is given, and what comes of its failure.
+TEST(UpdateTest, AFailureOfATablesStepNamesIt) {
+  UpdateRig rig((StepSpec()));
+  commsched_optimizer_table_t table = commsched_sgd(0, 0);
+  table.name = "lion";
+  table.step = [](const commsched_optimizer_table_t*, commsched_stream_t,
+                  const commsched_optimizer_bucket_t* bucket) {
+    EXPECT_EQ(bucket->num_segments, 1u);
+    EXPECT_EQ(bucket->segments[0].count, kCount);
+    EXPECT_EQ(bucket->segments[0].dims[0], kCount);
+    EXPECT_EQ(bucket->segments[0].lr, 0.25f);
+    commsched_set_last_error("no teeth");
+    return commsched_status_t{COMMSCHED_INTERNAL};
+  };
   const Kernels kernels(commsched_engine_kernels_init(), CpuKernels(),
                         commsched_stream_caller());
-  UpdateRig rig((StepSpec()));
-  OptimizerTable table;
-  table.name = "muon";
-  table.whole_tensors = true;
-  Update update({.optimizer = table,
+  Update update({.optimizer = &table,
+                 .max_skipped_steps = 2,
                  .kernels = &kernels,
+                 .model = &rig.model(),
                  .state = &rig.state,
                  .ops = &rig.ops});
-  EXPECT_EQ(update.Prepare(*rig.plan).code(), COMMSCHED_UNIMPLEMENTED);
+  ASSERT_TRUE(update.Prepare(*rig.plan).ok());
+  const Status failed = update.Step(1, 0.25f);
+  EXPECT_EQ(failed.code(), COMMSCHED_INTERNAL);
+  EXPECT_EQ(failed.message(), "optimizer 'lion': no teeth");
 }
 
 }  // namespace

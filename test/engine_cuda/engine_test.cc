@@ -71,9 +71,7 @@ TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostInMicroBatchesOf16Bits) {
 
 TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostWithSgdAndLittleMemory) {
   ToyRun run = Run();
-  run.engine.optimizer = COMMSCHED_SGD;
-  run.engine.momentum = 0.9f;
-  run.engine.nesterov = 1;
+  run.optimizer = commsched_sgd(0.9f, 1);
   run.plan.max_launches_in_flight = 1;
   if (run.engine.zero_stage == 3) run.engine.max_live_bytes = 120'000;
   ExpectTheHostsBits(run, 3);

@@ -9,8 +9,6 @@
 namespace commsched::engine {
 namespace {
 
-constexpr const char* kKindNames[kNumStateKinds] = {"value", "adamw.m",
-                                                    "adamw.v", "sgd.momentum"};
 // Keys of the metadata that are not of a piece have no '/'.
 constexpr char kPiecePrefix[] = "piece/";
 
@@ -18,8 +16,8 @@ using Metadata = std::map<std::string, std::string>;
 
 std::string TensorName(const PartPiece& piece, bool whole) {
   std::string name;
-  if (piece.kind != StateKind::kValue) {
-    name = NameOf(piece.kind);
+  if (piece.kind != kValueKind) {
+    name = piece.kind;
     name += ":";
   }
   name += piece.parameter;
@@ -41,7 +39,7 @@ Metadata IdentityOf(const SaveId& id, uint64_t rank, uint64_t world) {
 // "adamw.m 256 0123456789abcdef wte.weight"
 std::string FormatPiece(const PartPiece& piece) {
   // Bit by bit: g++ 12 warns of sums that begin with a literal.
-  std::string text = NameOf(piece.kind);
+  std::string text = piece.kind;
   text += ' ';
   text += std::to_string(piece.begin);
   text += ' ';
@@ -61,7 +59,7 @@ std::string TakeWord(std::string& rest) {
 
 bool ParsePiece(const std::string& text, PartPiece* out) {
   std::string rest = text;
-  const std::string kind = TakeWord(rest);
+  out->kind = TakeWord(rest);
   const std::string begin = TakeWord(rest);
   const std::string hash = TakeWord(rest);
   out->parameter = rest;
@@ -70,20 +68,10 @@ bool ParsePiece(const std::string& text, PartPiece* out) {
     return false;
   }
   out->begin = std::strtoull(begin.c_str(), nullptr, 10);
-  if (!ParseHash(hash, &out->hash)) return false;
-  for (uint32_t k = 0; k < kNumStateKinds; ++k) {
-    if (kind != kKindNames[k]) continue;
-    out->kind = static_cast<StateKind>(k);
-    return true;
-  }
-  return false;
+  return !out->kind.empty() && ParseHash(hash, &out->hash);
 }
 
 }  // namespace
-
-const char* NameOf(StateKind kind) {
-  return kKindNames[static_cast<size_t>(kind)];
-}
 
 Status MakePartHeader(const SaveId& id, uint64_t rank, uint64_t world,
                       const std::vector<PartPiece>& pieces, TensorHeader* out) {

@@ -18,17 +18,12 @@ namespace commsched::engine {
 // kinds of state there are is the optimizer's. What a piece is of stands in the
 // file's metadata, which no name can confuse.
 
-enum class StateKind : uint8_t {
-  kValue,
-  kFirstMoment,
-  kSecondMoment,
-  kMomentum,
-};
-inline constexpr uint32_t kNumStateKinds = 4;
-const char* NameOf(StateKind kind);
+// A kind of state is its name: "adamw.m". It has no space. This one is that of
+// the parameters themselves.
+inline constexpr char kValueKind[] = "value";
 
 struct PartPiece {
-  StateKind kind = StateKind::kValue;
+  std::string kind = kValueKind;
   std::string parameter;
   std::string dtype;
   std::vector<uint64_t> shape;  // [count] unless it is all of the parameter.

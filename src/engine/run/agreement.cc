@@ -70,13 +70,15 @@ std::string OnOrOff(bool on) { return on ? "on" : "off"; }
 // What of the description, its defaults put in, has a say in the results or in
 // what the ranks send. A new field of that kind gets a line here.
 void AddSettings(const commsched_engine_desc_t& desc,
-                 const OptimizerTable& optimizer, Facts* facts) {
+                 const Optimizer& optimizer, Facts* facts) {
   facts->Add("zero_stage", uint64_t{desc.zero_stage});
   facts->Add("micro_batches", uint64_t{desc.micro_batches});
   facts->Add("parameter_dtype", NameOfDType(desc.parameter_dtype));
   facts->Add("reduce_dtype", NameOfDType(desc.reduce_dtype));
-  facts->Add("optimizer", optimizer.title);
-  for (const OptimizerSetting& each : optimizer.settings) {
+  facts->Add("optimizer", optimizer.name());
+  facts->Add("beta1", optimizer.table().beta1);
+  facts->Add("beta2", optimizer.table().beta2);
+  for (const commsched_optimizer_setting_t& each : optimizer.table().settings) {
     if (each.name != nullptr) facts->Add(each.name, each.value);
   }
   facts->Add("weight_decay", desc.weight_decay);
@@ -232,8 +234,8 @@ Status Agreement::KeepContext() {
 }
 
 Status Agreement::OnRegistration(const StepSpec& spec,
-                                 const OptimizerTable& optimizer,
-                                 const Model& model, bool records_order) {
+                                 const Optimizer& optimizer, const Model& model,
+                                 bool records_order) {
   Facts facts;
   Status ready = Caught([&] {
     AddSettings(desc_, optimizer, &facts);

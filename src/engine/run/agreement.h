@@ -48,7 +48,7 @@ class Agreement {
 
   // Building. All ranks of the world come, as they do to the session, so that a
   // difference within one group keeps no other group waiting.
-  Status OnRegistration(const StepSpec& spec, const OptimizerTable& optimizer,
+  Status OnRegistration(const StepSpec& spec, const Optimizer& optimizer,
                         const Model& model, bool records_order);
   void DeclineToBuild(const Status& why);
   // Returns `ready` if it has failed. The session of the evaluation keeps the

@@ -1,7 +1,7 @@
 #include "engine/state/saved_state.h"
 
 #include <algorithm>
-#include <cstring>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -14,10 +14,10 @@ void SavedState::Describe(Snapshot* snapshot) const {
   for (const Parameter& parameter : model_.parameters()) {
     snapshot->tensors.push_back({parameter.name, "F32", parameter.dims});
   }
-  std::vector<StateKind> kinds = Moments();
-  kinds.push_back(StateKind::kValue);
+  std::vector<std::string> kinds = Moments();
+  kinds.push_back(kValueKind);
   const std::vector<SavedPiece> pieces = Pieces();
-  for (StateKind kind : kinds) {
+  for (const std::string& kind : kinds) {
     for (const SavedPiece& piece : pieces) {
       const Parameter& parameter = model_.parameters()[piece.parameter];
       snapshot->pieces.push_back({.kind = kind,
@@ -82,15 +82,10 @@ SavedPiece SavedState::PieceOf(uint32_t parameter) const {
   return {};
 }
 
-std::vector<StateKind> SavedState::Moments() const {
-  std::vector<StateKind> moments;
-  for (uint32_t i = 0; i < optimizer_.state_values; ++i) {
-    for (uint32_t k = 0; k < kNumStateKinds; ++k) {
-      const auto kind = static_cast<StateKind>(k);
-      if (std::strcmp(engine::NameOf(kind), optimizer_.names[i]) == 0) {
-        moments.push_back(kind);
-      }
-    }
+std::vector<std::string> SavedState::Moments() const {
+  std::vector<std::string> moments;
+  for (uint32_t i = 0; i < optimizer_.table().state_values; ++i) {
+    moments.push_back(optimizer_.state_name(i));
   }
   return moments;
 }
@@ -133,14 +128,15 @@ Status SavedState::FindTensors(const Checkpoint& checkpoint,
 }
 
 Status SavedState::CheckMoments(const Checkpoint& checkpoint) const {
-  const std::vector<StateKind> kept = Moments();
-  for (uint32_t k = 0; k < kNumStateKinds; ++k) {
-    const auto kind = static_cast<StateKind>(k);
-    if (kind == StateKind::kValue) continue;
+  const std::vector<std::string> kept = Moments();
+  std::set<std::string> kinds(kept.begin(), kept.end());
+  for (const std::string& kind : checkpoint.Kinds()) kinds.insert(kind);
+  kinds.erase(kValueKind);
+  for (const std::string& kind : kinds) {
     const bool wanted = std::count(kept.begin(), kept.end(), kind) > 0;
     if (checkpoint.Has(kind) == wanted) continue;
     return InvalidArgument(std::string("engine: the checkpoint has ") +
-                           (wanted ? "no " : "") + engine::NameOf(kind) +
+                           (wanted ? "no " : "") + kind +
                            ", which the engine's " + spec_.optimizer +
                            (wanted ? " keeps" : " does not keep"));
   }
@@ -150,14 +146,14 @@ Status SavedState::CheckMoments(const Checkpoint& checkpoint) const {
 void SavedState::AddTargets(uint32_t bucket, const std::vector<size_t>& tensors,
                             std::vector<Target>* targets) const {
   const bool gathered = spec_.gathers(layout_.buckets[bucket]);
-  const std::vector<StateKind> moments = Moments();
+  const std::vector<std::string> moments = Moments();
   for (const Segment& segment :
        ShardSegments(layout_, model_.parameters(), bucket,
                      spec_.zero_stage == 0 ? 0 : rank_, spec_.num_shards())) {
     const uint32_t p = segment.parameter;
     Target target = {
         .range = {.tensor = tensors[p],
-                  .kind = StateKind::kValue,
+                  .kind = kValueKind,
                   .begin = segment.in_bucket - layout_.slots[p].offset,
                   .count = segment.count},
         .bucket = bucket,
@@ -173,7 +169,7 @@ void SavedState::AddTargets(uint32_t bucket, const std::vector<size_t>& tensors,
   if (gathered) return;
   for (uint32_t p : layout_.buckets[bucket].parameters) {
     targets->push_back({.range = {.tensor = tensors[p],
-                                  .kind = StateKind::kValue,
+                                  .kind = kValueKind,
                                   .begin = 0,
                                   .count = model_.parameters()[p].count},
                         .bucket = bucket,
@@ -196,7 +192,7 @@ Status SavedState::FindTargets(const Checkpoint& checkpoint,
 Status SavedState::Read(const Checkpoint& checkpoint, const Target& target) {
   std::vector<float> values(target.range.count);
   ENGINE_RETURN_IF_ERROR(checkpoint.Read(target.range, values.data()));
-  if (target.range.kind == StateKind::kValue) {
+  if (target.range.kind == kValueKind) {
     return values_.Store(target.bucket, target.at, values.data(),
                          values.size());
   }

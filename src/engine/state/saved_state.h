@@ -36,7 +36,7 @@ class SavedState {
  public:
   // `rank`: in the group.
   SavedState(const Model& model, const StepPlan& plan,
-             const OptimizerTable& optimizer, uint32_t rank, StateValues values)
+             const Optimizer& optimizer, uint32_t rank, StateValues values)
       : model_(model),
         layout_(plan.layout()),
         spec_(plan.spec()),
@@ -73,7 +73,7 @@ class SavedState {
   std::vector<SavedPiece> Pieces() const;
   std::vector<SavedPiece> PiecesOf(uint32_t bucket) const;
   // What the optimizer keeps, in the order in which it lies in memory.
-  std::vector<StateKind> Moments() const;
+  std::vector<std::string> Moments() const;
   // The checkpoint is of this model: for each parameter the index of its
   // tensor.
   Status FindTensors(const Checkpoint& checkpoint,
@@ -85,7 +85,7 @@ class SavedState {
   const Model& model_;
   const Layout& layout_;
   const StepSpec& spec_;
-  const OptimizerTable& optimizer_;
+  const Optimizer& optimizer_;
   const uint32_t rank_;
   StateValues values_;
 };

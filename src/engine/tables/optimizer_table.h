@@ -4,96 +4,79 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <string>
 
 #include "checkpoint/status.h"
-#include "commsched/engine_kernels.h"
-#include "commsched/stream.h"
+#include "commsched/optimizer.h"
 #include "engine/tables/kernels.h"
 
 namespace commsched::engine {
 
-// The part of a parameter that lies in this rank's shard of a bucket.
-struct OptimizerSegment {
-  uint64_t begin = 0;  // Elements from the start of the shard.
-  uint64_t count = 0;
-  float decay = 0;  // The weight decay of the parameter.
+// Whether an engine can train with `table`. INVALID_ARGUMENT, with the table's
+// name, unless it has a step, names for all that it keeps, and says either
+// element_wise or whole_tensors; then what its own check says.
+Status CheckOptimizerTable(const commsched_optimizer_table_t& table);
+
+// An optimizer as an engine keeps it: a copy of a table that has passed
+// CheckOptimizerTable(), and of the names in it.
+//
+// Immutable.
+class Optimizer {
+ public:
+  // Null: AdamW, with the constants that the engine's description names.
+  explicit Optimizer(const commsched_optimizer_table_t* given);
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  const commsched_optimizer_table_t& table() const { return table_; }
+  const char* name() const { return table_.name; }
+  const char* state_name(uint32_t value) const {
+    return table_.state_names[value];
+  }
+  // What the memory of its state is called: "adamw_state".
+  const char* memory_name() const { return memory_name_.c_str(); }
+
+ private:
+  commsched_optimizer_table_t table_;
+  std::string name_, memory_name_;
+  std::array<std::string, COMMSCHED_OPTIMIZER_MAX_STATE> state_names_;
+  std::array<std::string, COMMSCHED_OPTIMIZER_MAX_SETTINGS> setting_names_;
 };
 
-// This rank's shard of one bucket, as an optimizer steps it.
-struct OptimizerBucket {
-  float* masters = nullptr;
-  const std::byte* gradients = nullptr;  // Of `gradient_dtype`, reduced.
-  std::byte* copy = nullptr;  // What the model reads; null if the masters.
-  commsched_dtype_t gradient_dtype = COMMSCHED_F32;
-  commsched_dtype_t copy_dtype = COMMSCHED_F32;
-  uint64_t gradient_size = 0, copy_size = 0;  // Bytes per element.
-  float* state = nullptr;  // State value k begins at k * `shard_count`.
-  uint64_t shard_count = 0;
-  const std::vector<OptimizerSegment>* segments = nullptr;
-  float lr = 0;
-  const commsched_step_control_t* control = nullptr;
-};
+// ---- For the optimizers of the library --------------------------------------
 
-struct OptimizerSetting {
-  const char* name = nullptr;
-  float value = 0;
-};
+// A setting or beta of `table` that is called `field` must be in [0, 1).
+Status CheckFraction(const commsched_optimizer_table_t& table,
+                     const char* field, float value);
 
-// An optimizer: what it keeps per weight, and how it steps a bucket. A new one
-// is a file beside adamw.cc, and a line of MakeOptimizer().
-struct OptimizerTable {
-  const char* name = "";        // Of its ops: "adamw".
-  const char* title = "";       // In messages: "AdamW".
-  const char* state_name = "";  // Of its state in memory: "adamw_state".
-  // Values per weight, and what checkpoints call each.
-  uint32_t state_values = 0;
-  std::array<const char*, 2> names = {};
-  // One of the two. Element by element, a shard may be cut anywhere.
-  bool element_wise = false;
-  bool whole_tensors = false;
-  // Enqueues on `stream`. Must change nothing if control->skip is not 0.
-  Status (*step)(const void* user, commsched_stream_t stream,
-                 const OptimizerBucket& bucket) = nullptr;
-  const void* user = nullptr;
-  // What must be the same on all ranks; nameless ones are none.
-  std::array<OptimizerSetting, 3> settings = {};
-};
+// What a function of a table returns: the message of a failure is left where
+// the engine finds it.
+inline commsched_status_t CodeOf(const Status& status) {
+  if (!status.ok()) commsched_set_last_error(status.message().c_str());
+  return status.code();
+}
 
-// INVALID_ARGUMENT, with the table's name, unless it says either element_wise
-// or whole_tensors. UNIMPLEMENTED for whole_tensors: shards cut parameters.
-Status CheckOptimizerTable(const OptimizerTable& table);
+inline const Kernels& KernelsOf(const commsched_optimizer_bucket_t& bucket) {
+  return *static_cast<const Kernels*>(bucket.kernels);
+}
 
-// What the engine's own optimizers are made of; each takes what is for it.
-struct OptimizerSettings {
-  const Kernels* kernels = nullptr;
-  float beta1 = 0, beta2 = 0, epsilon = 0;
-  float momentum = 0;
-  bool nesterov = false;
-};
-
-// `settings` outlives the table.
-OptimizerTable AdamW(const OptimizerSettings* settings);
-OptimizerTable Sgd(const OptimizerSettings* settings);
-
-// The one of `optimizer`, a commsched_optimizer_t.
-OptimizerTable MakeOptimizer(uint32_t optimizer,
-                             const OptimizerSettings* settings);
+// Where `count` elements of `dtype` after `base` are; null stays null.
+const void* Behind(const void* base, commsched_dtype_t dtype, uint64_t count);
 
 // What the kernels of all optimizers are told of a segment.
 template <typename Args>
-void SetSegment(const OptimizerBucket& bucket, const OptimizerSegment& segment,
-                Args* args) {
+void SetSegment(const commsched_optimizer_bucket_t& bucket,
+                const commsched_optimizer_segment_t& segment, Args* args) {
   args->master = bucket.masters + segment.begin;
   args->gradient_dtype = bucket.gradient_dtype;
-  args->gradient = bucket.gradients + segment.begin * bucket.gradient_size;
+  args->gradient =
+      Behind(bucket.gradients, bucket.gradient_dtype, segment.begin);
   args->copy_dtype = bucket.copy_dtype;
-  if (bucket.copy != nullptr) {
-    args->copy = bucket.copy + segment.begin * bucket.copy_size;
-  }
+  args->copy =
+      const_cast<void*>(Behind(bucket.copy, bucket.copy_dtype, segment.begin));
   args->count = segment.count;
-  args->control = bucket.control;
-  args->lr = bucket.lr;
+  args->control = segment.control;
+  args->lr = segment.lr;
   args->decay = segment.decay;
 }
 

@@ -9,17 +9,9 @@ namespace commsched::engine {
 
 Status Update::Prepare(const StepPlan& plan) {
   plan_ = &plan;
-  ENGINE_RETURN_IF_ERROR(CheckOptimizerTable(spec_.optimizer));
   segments_.clear();
-  for (const BucketMemory& memory : spec_.state->buckets()) {
-    std::vector<OptimizerSegment>& segments = segments_.emplace_back();
-    for (const Segment& each : memory.segments) {
-      const bool decays =
-          spec_.model->parameters()[each.parameter].num_dims >= 2;
-      segments.push_back({.begin = each.in_shard,
-                          .count = each.count,
-                          .decay = decays ? spec_.weight_decay : 0});
-    }
+  for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
+    segments_.push_back(SegmentsOf(b));
   }
   LossScale state;
   if (plan.spec().scales_loss) state.scale = spec_.loss_scale;
@@ -28,6 +20,28 @@ Status Update::Prepare(const StepPlan& plan) {
   if (spec.needs_norm()) ENGINE_RETURN_IF_ERROR(PrepareNorm());
   if (!spec.needs_norm() && !spec.gathers_rates()) return Status();
   return reports_.Init(spec_.state, static_cast<uint64_t>(spec.world));
+}
+
+std::vector<commsched_optimizer_segment_t> Update::SegmentsOf(
+    uint32_t bucket) const {
+  std::vector<commsched_optimizer_segment_t> segments;
+  for (const Segment& each : spec_.state->bucket(bucket).segments) {
+    const Parameter& parameter = spec_.model->parameters()[each.parameter];
+    segments.push_back(
+        {.parameter = each.parameter,
+         .num_dims = parameter.num_dims,
+         .dims = parameter.dims.data(),
+         .begin = each.in_shard,
+         .count = each.count,
+         .in_parameter =
+             each.in_bucket - plan_->layout().slots[each.parameter].offset,
+         .lr = 0,
+         .decay = parameter.num_dims >= 2 ? spec_.weight_decay : 0,
+         .beta1 = spec_.optimizer->beta1,
+         .beta2 = spec_.optimizer->beta2,
+         .control = &spec_.state->control()->control});
+  }
+  return segments;
 }
 
 void Update::Bind(const StepPlan* plan, Offload* offload) {
@@ -111,28 +125,32 @@ Status Update::StepBucket(uint32_t bucket, float lr) {
   return spec_.ops->Run(graph().buckets[bucket].optimizer, [&] {
     if (offload_ != nullptr) offload_->NoteArrival(bucket, asked_ns);
     if (bucket == graph().rate_bucket) ENGINE_RETURN_IF_ERROR(SendRate(lr));
-    return spec_.optimizer.step(spec_.optimizer.user, kernels_.stream(),
-                                BucketFor(bucket, lr));
+    for (commsched_optimizer_segment_t& each : segments_[bucket]) each.lr = lr;
+    const commsched_optimizer_bucket_t stepped = BucketFor(bucket);
+    const commsched_status_t code =
+        spec_.optimizer->step(spec_.optimizer, kernels_.stream(), &stepped);
+    if (code == COMMSCHED_OK) return Status();
+    return Status(code, std::string("optimizer '") + spec_.optimizer->name +
+                            "': " + commsched_last_error());
   });
 }
 
-OptimizerBucket Update::BucketFor(uint32_t bucket, float lr) const {
+commsched_optimizer_bucket_t Update::BucketFor(uint32_t bucket) const {
   const BucketMemory& memory = spec_.state->bucket(bucket);
-  const commsched_dtype_t reduced =
-      plan_->spec().reduced(plan_->layout().buckets[bucket]);
-  const commsched_dtype_t copied = plan_->spec().precision.parameters;
-  return {.masters = memory.my_masters,
-          .gradients = memory.my_gradients,
-          .copy = memory.my_copy,
-          .gradient_dtype = reduced,
-          .copy_dtype = copied,
-          .gradient_size = SizeOf(reduced),
-          .copy_size = SizeOf(copied),
-          .state = memory.my_state,
-          .shard_count = plan_->ShardCount(bucket),
-          .segments = &segments_[bucket],
-          .lr = lr,
-          .control = &spec_.state->control()->control};
+  const std::vector<commsched_optimizer_segment_t>& segments =
+      segments_[bucket];
+  return {
+      .bucket = bucket,
+      .num_segments = static_cast<uint32_t>(segments.size()),
+      .segments = segments.data(),
+      .shard_count = plan_->ShardCount(bucket),
+      .masters = memory.my_masters,
+      .gradients = memory.my_gradients,
+      .copy = memory.my_copy,
+      .state = memory.my_state,
+      .gradient_dtype = plan_->spec().reduced(plan_->layout().buckets[bucket]),
+      .copy_dtype = plan_->spec().precision.parameters,
+      .kernels = &kernels_};
 }
 
 Status Update::FetchFirst() {
@@ -242,8 +260,8 @@ Status Update::Decide(const double* sums, uint64_t count) {
   args.sums = sums;
   args.count = count;
   args.clip_norm = plan_->spec().clip ? double{spec_.clip_norm} : 0;
-  args.beta1 = spec_.beta1;
-  args.beta2 = spec_.beta2;
+  args.beta1 = double{spec_.optimizer->beta1};
+  args.beta2 = double{spec_.optimizer->beta2};
   args.step = static_cast<double>(step_);
   args.window = plan_->spec().scales_loss ? spec_.loss_scale_window : 0;
   args.max_skipped_in_row = spec_.max_skipped_steps;

@@ -30,11 +30,10 @@ class Update {
  public:
   // All that it points to outlives it.
   struct Spec {
-    OptimizerTable optimizer;
+    const commsched_optimizer_table_t* optimizer = nullptr;
     float weight_decay = 0;  // Of parameters of two dimensions or more.
     float clip_norm = 0;
-    float beta1 = 0, beta2 = 0;  // Of the corrections in a step's control.
-    float loss_scale = 0;        // To begin with; 0: the loss is not scaled.
+    float loss_scale = 0;  // To begin with; 0: the loss is not scaled.
     uint32_t loss_scale_window = 0;
     uint32_t max_skipped_steps = 0;
     uint32_t rank = 0;  // In the group.
@@ -50,7 +49,7 @@ class Update {
   Update& operator=(const Update&) = delete;
 
   // When the state has its memory: finds the sums that a norm is made of,
-  // and sets the first loss scale. Fails as CheckOptimizerTable() does.
+  // and sets the first loss scale.
   Status Prepare(const StepPlan& plan);
   // Steps are of `plan` until the next call; the state is in memory where
   // `offload` is null.
@@ -87,7 +86,9 @@ class Update {
   std::vector<commsched_run_t> BlocksOf(uint32_t parameter) const;
   Status FinishGradients(uint32_t bucket);
   Status StepBucket(uint32_t bucket, float lr);
-  OptimizerBucket BucketFor(uint32_t bucket, float lr) const;
+  // What the optimizer is told of a bucket, but for what a step changes.
+  std::vector<commsched_optimizer_segment_t> SegmentsOf(uint32_t bucket) const;
+  commsched_optimizer_bucket_t BucketFor(uint32_t bucket) const;
   Status CopyNext(size_t index);
   Status ComputeNorm(float lr);
   Status Squares(uint32_t bucket);
@@ -105,8 +106,10 @@ class Update {
   const Spec spec_;
   const Kernels& kernels_;
 
+  // By bucket: constant after Prepare(), but for the values of a step.
+  std::vector<std::vector<commsched_optimizer_segment_t>> segments_;
+
   // Constant after Prepare().
-  std::vector<std::vector<OptimizerSegment>> segments_;  // By bucket.
   NormSums norm_sums_;
   NormSums rates_in_sums_;  // Where they are in all sums.
   StepReports reports_;
