@@ -157,7 +157,9 @@ double MlpRank::Step() {
       CheckEngine(commsched_engine_backward_end(engine_, l, mb));
     }
   }
-  CheckEngine(commsched_engine_optimizer_step(engine_, 1e-4f));
+  commsched_engine_update_args_t args = commsched_engine_update_args_init();
+  args.lr = 1e-4f;
+  CheckEngine(commsched_engine_update(engine_, &args));
   CheckEngine(commsched_engine_step_end(engine_));
   CheckEngine(commsched_engine_drain(engine_));
   return loss;

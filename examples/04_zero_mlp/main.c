@@ -139,12 +139,14 @@ static void build(struct rank* self) {
 
 static void train(struct rank* self) {
   uint32_t random = 2u + (uint32_t)self->number; /* Its own data. */
+  commsched_engine_update_args_t args = commsched_engine_update_args_init();
+  args.lr = 0.003f;
   for (int step = 0; step < STEPS; ++step) {
     check(commsched_engine_step_begin(self->engine), "step_begin");
     self->last_loss = forward(self, &random);
     if (step == 0) self->first_loss = self->last_loss;
     backward(self);
-    check(commsched_engine_optimizer_step(self->engine, 0.003f), "optimizer");
+    check(commsched_engine_update(self->engine, &args), "update");
     check(commsched_engine_step_end(self->engine), "step_end");
   }
   check(commsched_engine_drain(self->engine), "drain");

@@ -396,15 +396,17 @@ absl::StatusOr<double> Rank::Step(int64_t step) {
     loss += gpt_->loss();
     TRAINER_RETURN_IF_ERROR(Backward(static_cast<uint32_t>(mb)));
   }
-  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_optimizer_step(
-      engine_.get(), static_cast<float>(LearningRate(step)))));
+  commsched_engine_update_args_t args = commsched_engine_update_args_init();
+  args.lr = static_cast<float>(LearningRate(step));
+  TRAINER_RETURN_IF_ERROR(
+      FromEngine(commsched_engine_update(engine_.get(), &args)));
   TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_step_end(engine_.get())));
   return loss / static_cast<double>(options_.micro_batches);
 }
 
 std::optional<double> Rank::GradientNorm() const {
   double norm = 0;
-  if (commsched_engine_gradient_norm(engine_.get(), &norm) != COMMSCHED_OK) {
+  if (commsched_engine_norm(engine_.get(), &norm) != COMMSCHED_OK) {
     return std::nullopt;
   }
   return norm;

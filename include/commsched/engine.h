@@ -10,7 +10,7 @@
 ///   for each micro-batch: forward_begin/end per module, in order;
 ///                         backward_begin/end per module, in reverse, those
 ///                         that are recomputed after their forwards
-///   optimizer_step   (clip, step; gathers begin bucket by bucket)
+///   update           (clip, step; gathers begin bucket by bucket)
 ///   step_end
 /// Gradients are reduced, as the mean over the ranks, under the backward of the
 /// last micro-batch; under each, where memory is too short to accumulate
@@ -185,6 +185,13 @@ typedef struct commsched_engine_desc {
   /// then enqueue, and do not wait. See "On a device" above.
   commsched_stream_t compute_stream;
   const commsched_engine_memory_t* memory;  ///< NULL: all ours. Copied.
+  /// 1: commsched_engine_norm() is called, also where neither `clip_norm` nor
+  /// `loss_scale` nor `check_finite` makes the engine compute a norm. 0, and
+  /// none of these: no norm is computed.
+  uint32_t norm;
+  /// Of how many option sets commsched_engine_update() is given values, if it
+  /// is given any. Each parameter is of one of them.
+  uint32_t option_sets;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -484,25 +491,102 @@ COMMSCHED_API commsched_status_t commsched_engine_backward_end(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
 
-/// Clips by global norm and steps the optimizer with `lr`, first-needed bucket
-/// first; each bucket's gather starts when it is stepped. With a norm, if a
-/// reduced gradient is not finite on any rank, no rank steps.
+/// Ends the forwards and backwards of a step: what is left out until their end
+/// adds zeros. Every reduction that is not issued yet is issued. Optional: norm
+/// and update do it.
 ///
 /// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    FAILED_PRECONDITION  a call out of order, as step_begin
+///            or the session's first failure
+/// Since:     0.2
+COMMSCHED_API commsched_status_t
+commsched_engine_reduce(commsched_engine_t* engine);
+
+/// The norm of the gradients, before clipping and with the loss scale taken
+/// out. After the backwards of a step and before update: that of this step,
+/// which all members of the engine's group then ask for, or none; it ends the
+/// passes as reduce does. After update, until the next step has begun: that of
+/// the last step, which update has computed. Not finite if a gradient is not.
+///
+/// Where the norm of a step is read before update, update compares the values
+/// that ranks step with after that step, and not before it.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    until the reductions are complete, and the device has computed
+///            it.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  a call out of order, as step_begin; no norm
+///                                 is computed: `norm`, `clip_norm`,
+///                                 `loss_scale` and `check_finite` are 0; no
+///                                 step has been updated
+///            or the session's first failure
+/// Since:     0.2
+COMMSCHED_API commsched_status_t
+commsched_engine_norm(commsched_engine_t* engine, double* out_norm);
+
+/// What the parameters of one option set are stepped with. Never grows.
+typedef struct commsched_option_values {
+  float lr_scale;      ///< By which `lr` is multiplied.
+  float decay;         ///< The weight decay of all of its parameters.
+  float beta1, beta2;  ///< 0: those of the optimizer's table.
+} commsched_option_values_t;
+
+/// Returns a learning rate as it is, no decay, and the betas of the table.
+static inline commsched_option_values_t commsched_option_values_init(void) {
+  commsched_option_values_t values;
+  memset(&values, 0, sizeof(values));
+  values.lr_scale = 1;
+  return values;
+}
+
+/// What a step is updated with. All of it must be the same on all members of
+/// the engine's group.
+typedef struct commsched_engine_update_args {
+  uint64_t struct_size;
+  float lr;           ///< The learning rate.
+  float clip_norm;    ///< 0: that of the engine's description.
+  uint32_t num_sets;  ///< 0, or `option_sets` of the engine's description.
+  /// By option set. NULL: `lr` for all parameters, `weight_decay` of the
+  /// description for those of two or more dimensions, the table's betas.
+  const commsched_option_values_t* sets;
+} commsched_engine_update_args_t;
+
+static inline commsched_engine_update_args_t commsched_engine_update_args_init(
+    void) {
+  commsched_engine_update_args_t args;
+  memset(&args, 0, sizeof(args));
+  args.struct_size = sizeof(args);
+  return args;
+}
+
+/// Clips by the global norm and steps the optimizer, first-needed bucket first;
+/// each bucket's gather starts when it is stepped. Ends the passes, unless
+/// reduce has. With a norm, if a reduced gradient is not finite on any rank, no
+/// rank steps.
+///
+/// Ownership: `args` and its sets are read during the call.
+/// Threads:   one per engine at a time.
 /// Blocks:    until the reductions are complete; not for the gathers.
-/// Errors:    INVALID_ARGUMENT     `lr` is negative or not finite
+/// Errors:    INVALID_ARGUMENT     a value that is negative or not finite, or
+///                                 a beta not in [0, 1); another number of sets
+///                                 than 0 or `option_sets`; `clip_norm` where
+///                                 no norm is computed
 ///            FAILED_PRECONDITION  a call out of order, as step_begin;
 ///                                 or, final, and ABORTED with the same message
 ///                                 on ranks that are late: `max_skipped_steps`
-///                                 skipped in a row; another `lr` on another
-///                                 rank, in this step where a norm is exchanged
-///                                 (stages 1 to 3), else in the one before,
-///                                 which commsched_engine_drain() finds, too
+///                                 skipped in a row; another value of `args` on
+///                                 another rank, which the message names, in
+///                                 this step where a norm is exchanged (stages
+///                                 1 to 3) and was not read before, else in the
+///                                 one before, which commsched_engine_drain()
+///                                 finds, too
+///            what the optimizer's `step` returns, with its name
 ///            or the session's first failure, with the name of the first buffer
 ///            that it left poisoned: no bucket is stepped with such data
-/// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_engine_optimizer_step(commsched_engine_t* engine, float lr);
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_engine_update(
+    commsched_engine_t* engine, const commsched_engine_update_args_t* args);
 
 /// Ends the step; gathers may still be running.
 ///
@@ -560,7 +644,7 @@ COMMSCHED_API void commsched_engine_abort(commsched_engine_t* engine,
 /// Address of the loss scale, fixed after build: what the loss is to be
 /// multiplied by before it is differentiated. 1 without `loss_scale`. To be
 /// read within forwards and backwards, on the stream on which these compute:
-/// optimizer_step changes it there.
+/// update changes it there.
 ///
 /// Ownership: the engine's, for its life.
 /// Threads:   one per engine at a time.

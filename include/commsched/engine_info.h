@@ -45,19 +45,6 @@ COMMSCHED_API commsched_status_t
 commsched_engine_get_loss_scale(const commsched_engine_t* engine,
                                 commsched_engine_loss_scale_info_t* out_info);
 
-/// Global norm of the mean gradient of the last step, before clipping and with
-/// the loss scale taken out; not finite if the step was skipped.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL
-///            FAILED_PRECONDITION  `clip_norm`, `loss_scale` and `check_finite`
-///                                 are 0, so that there is no norm; no
-///                                 optimizer step yet
-/// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_engine_gradient_norm(commsched_engine_t* engine, double* out_norm);
-
 typedef struct commsched_engine_info {
   uint64_t struct_size;
   uint64_t num_parameters;  ///< Elements.

@@ -95,6 +95,8 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   spec.clip = desc.clip_norm > 0;
   spec.scales_loss = desc.loss_scale > 0;
   spec.check_finite = desc.check_finite != 0;
+  spec.reads_norm = desc.norm != 0;
+  spec.option_sets = desc.option_sets;
   spec.deterministic = plan.deterministic != 0;
   spec.optimizer = optimizer.name();
   spec.optimizer_state = optimizer.memory_name();

@@ -79,7 +79,9 @@ class Engine {
   Status ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch);
   Status OpBegin(uint32_t op, uint32_t micro_batch);
   Status OpEnd(uint32_t op, uint32_t micro_batch);
-  Status OptimizerStep(float lr);
+  Status Reduce();
+  Status Norm(double* out_norm);
+  Status Step(const commsched_engine_update_args_t& args);
   Status StepEnd();
   Status Drain();
 
@@ -101,7 +103,6 @@ class Engine {
                           void** out_gradient);
   Status LossScaleAddress(const double** out_scale) const;
   Status GetLossScale(commsched_engine_loss_scale_info_t* out_info) const;
-  Status GradientNorm(double* out_norm);
   Status GetInfo(commsched_engine_info_t* out_info) const;
   Status GetBucketInfo(uint64_t bucket,
                        commsched_engine_bucket_info_t* out_info) const;
@@ -130,7 +131,8 @@ class Engine {
     kBetweenModules,  // In a step or an evaluation; cursor().pass() is next.
     kInModule,        // Begun that; pass_ops().inner[inner_] is next, if any.
     kInOp,            // Begun that.
-    kStepped,         // After optimizer_step.
+    kReduced,         // After all passes.
+    kStepped,         // After update.
   };
 
   // build.cc
@@ -184,7 +186,9 @@ class Engine {
   Poison PoisonFor(const std::string& call) const {
     return {step_plan_.get(), session(), SessionFailure(), call};
   }
-  Status StepBuckets(float lr);
+  // Ends the passes of a step for `call`.
+  Status EndPasses(const char* call);
+  Status StepBuckets(const commsched_engine_update_args_t& args);
 
   // record.cc
   Status CheckCanRecord() const;

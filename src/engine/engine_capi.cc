@@ -237,11 +237,30 @@ commsched_status_t commsched_engine_backward_end(commsched_engine_t* engine,
   });
 }
 
-commsched_status_t commsched_engine_optimizer_step(commsched_engine_t* engine,
-                                                   float lr) {
+commsched_status_t commsched_engine_reduce(commsched_engine_t* engine) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.OptimizerStep(lr);
+    return engine->engine.Reduce();
+  });
+}
+
+commsched_status_t commsched_engine_norm(commsched_engine_t* engine,
+                                         double* out_norm) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(out_norm, "out_norm"));
+    return engine->engine.Norm(out_norm);
+  });
+}
+
+commsched_status_t commsched_engine_update(
+    commsched_engine_t* engine, const commsched_engine_update_args_t* args) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(args, "args"));
+    commsched_engine_update_args_t copy;
+    ENGINE_RETURN_IF_ERROR(CopyIn(*args, "args", &copy));
+    return engine->engine.Step(copy);
   });
 }
 
@@ -295,15 +314,6 @@ commsched_status_t commsched_engine_get_loss_scale(
     return FillInfo(out_info, [&](commsched_engine_loss_scale_info_t* info) {
       return engine->engine.GetLossScale(info);
     });
-  });
-}
-
-commsched_status_t commsched_engine_gradient_norm(commsched_engine_t* engine,
-                                                  double* out_norm) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(out_norm, "out_norm"));
-    return engine->engine.GradientNorm(out_norm);
   });
 }
 

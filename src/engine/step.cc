@@ -1,6 +1,5 @@
 // The step.
 
-#include <cmath>
 #include <optional>
 
 #include "engine.h"
@@ -23,6 +22,8 @@ std::string Engine::ExpectedCall() const {
       return "build";
     case Phase::kBetweenSteps:
       return "step_begin";
+    case Phase::kReduced:
+      return "update";
     case Phase::kStepped:
       return "step_end";
     case Phase::kInOp:
@@ -36,7 +37,7 @@ std::string Engine::ExpectedCall() const {
   }
   if (recording_) return ExpectedRecordedCall();
   if (phase_ == Phase::kInModule) return cursor().ExpectedEnd();
-  return cursor().Expected(evaluating_ ? "evaluation_end" : "optimizer_step");
+  return cursor().Expected(evaluating_ ? "evaluation_end" : "update");
 }
 
 // A session that has failed is why a caller is out of step with the engine, so
@@ -158,32 +159,56 @@ Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
   return Status();
 }
 
-Status Engine::OptimizerStep(float lr) {
-  if (!std::isfinite(lr) || lr < 0) {
-    return InvalidArgument("engine: lr is " + std::to_string(lr) +
-                           "; it must be 0 or more");
-  }
-  // Each op waits for what it reads, and learns there that it will not come. So
-  // no bucket is stepped with what a failure left; say which it would be.
-  Status stepped = StepBuckets(lr);
-  if (stepped.ok() || !update_.verdict().ok() || SessionFailure().ok())
-    return stepped;
-  ENGINE_RETURN_IF_ERROR(PoisonFor("optimizer_step").RefuseAll());
-  return stepped;
-}
-
-Status Engine::StepBuckets(float lr) {
+Status Engine::EndPasses(const char* call) {
   if (recording_) {
-    if (!EndsRecordedForward(/*backward=*/false, 0, 0)) {
-      return OutOfOrder("optimizer_step");
-    }
+    if (!EndsRecordedForward(/*backward=*/false, 0, 0)) return OutOfOrder(call);
     ENGINE_RETURN_IF_ERROR(EndRecording());
   }
   if (phase_ != Phase::kBetweenModules || evaluating_ || !cursor().CanEnd()) {
-    return OutOfOrder("optimizer_step");
+    return OutOfOrder(call);
   }
   ENGINE_RETURN_IF_ERROR(PassTo(cursor().passes().size()));
-  ENGINE_RETURN_IF_ERROR(update_.Step(step_offset_ + steps_begun_, lr));
+  phase_ = Phase::kReduced;
+  return Status();
+}
+
+Status Engine::Reduce() { return EndPasses("reduce"); }
+
+Status Engine::Norm(double* out_norm) {
+  if (!spec_.needs_norm()) {
+    return FailedPrecondition(
+        "engine: no norm is computed, since norm, clip_norm, loss_scale and "
+        "check_finite are 0");
+  }
+  if (phase_ == Phase::kStepped || phase_ == Phase::kBetweenSteps) {
+    if (!update_.has_norm()) {
+      return FailedPrecondition(
+          "engine: norm was called before the first step");
+    }
+    ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
+    ENGINE_RETURN_IF_ERROR(update_.CheckReports());
+    *out_norm = update_.reported().norm;
+    return Status();
+  }
+  if (phase_ != Phase::kReduced) ENGINE_RETURN_IF_ERROR(EndPasses("norm"));
+  ENGINE_RETURN_IF_ERROR(SessionFailure());
+  return update_.ReadNorm(out_norm);
+}
+
+Status Engine::Step(const commsched_engine_update_args_t& args) {
+  if (built()) ENGINE_RETURN_IF_ERROR(update_.CheckArgs(args));
+  // Each op waits for what it reads, and learns there that it will not come. So
+  // no bucket is stepped with what a failure left; say which it would be.
+  Status stepped = StepBuckets(args);
+  if (stepped.ok() || !update_.verdict().ok() || SessionFailure().ok())
+    return stepped;
+  ENGINE_RETURN_IF_ERROR(PoisonFor("update").RefuseAll());
+  return stepped;
+}
+
+Status Engine::StepBuckets(const commsched_engine_update_args_t& args) {
+  if (phase_ != Phase::kReduced) ENGINE_RETURN_IF_ERROR(EndPasses("update"));
+  ENGINE_RETURN_IF_ERROR(update_.Step(step_offset_ + steps_begun_, args));
   phase_ = Phase::kStepped;
   return Status();
 }

@@ -198,22 +198,6 @@ Status Engine::GetLossScale(
   return Status();
 }
 
-Status Engine::GradientNorm(double* out_norm) {
-  if (!spec_.needs_norm()) {
-    return FailedPrecondition(
-        "engine: no norm is computed, since clip_norm, loss_scale and "
-        "check_finite are 0");
-  }
-  if (!update_.has_norm()) {
-    return FailedPrecondition(
-        "engine: gradient_norm was called before the first step");
-  }
-  ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
-  ENGINE_RETURN_IF_ERROR(update_.CheckReports());
-  *out_norm = update_.reported().norm;
-  return Status();
-}
-
 Status Engine::OpCosts(int64_t* out_ns, uint64_t num_ops) const {
   ENGINE_RETURN_IF_ERROR(CheckDrained("op_costs"));
   return bound_.OpCosts(steps_done_, out_ns, num_ops);

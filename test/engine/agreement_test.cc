@@ -17,6 +17,7 @@
 #include "test/engine/test_pools.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
+#include "test/engine/update_call.h"
 #include "test/support/rank_group.h"
 
 namespace commsched::engine {
@@ -130,7 +131,7 @@ class Rank {
       RETURN_MESSAGE_IF_ERROR(commsched_engine_backward_begin(engine_, m, 0));
       RETURN_MESSAGE_IF_ERROR(commsched_engine_backward_end(engine_, m, 0));
     }
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_optimizer_step(engine_, 0.1f));
+    RETURN_MESSAGE_IF_ERROR(UpdateWith(engine_, 0.1f));
     RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(engine_));
     return Message(commsched_engine_drain(engine_));
   }

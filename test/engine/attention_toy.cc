@@ -10,6 +10,7 @@
 #include "commsched/engine.h"
 #include "test/engine/float_address.h"
 #include "test/engine/messages.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::engine {
 namespace {
@@ -402,8 +403,7 @@ class SharedRank {
     for (auto l = static_cast<uint32_t>(toy_.layers); l-- > 0;) {
       RETURN_MESSAGE_IF_ERROR(Backward(l));
     }
-    RETURN_MESSAGE_IF_ERROR(
-        Message(commsched_engine_optimizer_step(engine_, kRate)));
+    RETURN_MESSAGE_IF_ERROR(Message(UpdateWith(engine_, kRate)));
     return Message(commsched_engine_step_end(engine_));
   }
 

@@ -11,6 +11,7 @@
 #include "commsched/engine.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/toy_training.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::engine {
 namespace {
@@ -108,8 +109,7 @@ TEST(EngineOrderTest, ModulesRunForwardInOrderAndBackwardInReverse) {
         commsched_engine_backward_begin(engine, 0, 0),
         COMMSCHED_FAILED_PRECONDITION,
         HasSubstr("expected backward_begin of module 3 'head'"));
-    EXPECT_ENGINE_ERROR(commsched_engine_optimizer_step(engine, 0.1f),
-                        COMMSCHED_FAILED_PRECONDITION,
+    EXPECT_ENGINE_ERROR(UpdateWith(engine, 0.1f), COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected backward_begin of module 3"));
   });
 }
@@ -141,8 +141,7 @@ TEST(EngineOrderTest, AnEvaluationIsAForwardOfEveryModule) {
     EXPECT_ENGINE_ERROR(commsched_engine_backward_begin(engine, 3, 0),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected evaluation_end"));
-    EXPECT_ENGINE_ERROR(commsched_engine_optimizer_step(engine, 0.1f),
-                        COMMSCHED_FAILED_PRECONDITION,
+    EXPECT_ENGINE_ERROR(UpdateWith(engine, 0.1f), COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected evaluation_end"));
     EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine),
                         COMMSCHED_FAILED_PRECONDITION,
@@ -175,10 +174,10 @@ TEST(EngineOrderTest, TheStepEndsAfterTheOptimizer) {
     ASSERT_EQ(toy.ForwardBackward(0), "");
     EXPECT_ENGINE_ERROR(commsched_engine_step_end(engine),
                         COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("expected optimizer_step"));
-    EXPECT_ENGINE_ERROR(commsched_engine_optimizer_step(engine, -1),
-                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("lr is -1"));
-    ASSERT_EQ(commsched_engine_optimizer_step(engine, 0.1f), COMMSCHED_OK);
+                        HasSubstr("expected update"));
+    EXPECT_ENGINE_ERROR(UpdateWith(engine, -1), COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("lr is -1"));
+    ASSERT_EQ(UpdateWith(engine, 0.1f), COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(commsched_engine_drain(engine),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected step_end"));
@@ -252,7 +251,7 @@ TEST(EngineNormTest, NeedsClippingAndAStep) {
   OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
     ASSERT_EQ(toy.Build(), "");
     double norm = -1;
-    EXPECT_ENGINE_ERROR(commsched_engine_gradient_norm(engine, &norm),
+    EXPECT_ENGINE_ERROR(commsched_engine_norm(engine, &norm),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("before the first step"));
     EXPECT_EQ(norm, -1);
@@ -263,7 +262,7 @@ TEST(EngineNormTest, NeedsClippingAndAStep) {
                     [](ToyRank& toy, int32_t) {
                       double norm = 0;
                       EXPECT_ENGINE_ERROR(
-                          commsched_engine_gradient_norm(toy.engine(), &norm),
+                          commsched_engine_norm(toy.engine(), &norm),
                           COMMSCHED_FAILED_PRECONDITION,
                           HasSubstr("no norm is computed"));
                       return std::string();
@@ -540,7 +539,7 @@ TEST_F(EngineCreateTest, ABuiltEngineNeedsNoneOfItsHandles) {
   EXPECT_EQ(commsched_engine_forward_end(engine_, 0, 0), COMMSCHED_OK);
   EXPECT_EQ(commsched_engine_backward_begin(engine_, 0, 0), COMMSCHED_OK);
   EXPECT_EQ(commsched_engine_backward_end(engine_, 0, 0), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_optimizer_step(engine_, 0.1f), COMMSCHED_OK);
+  EXPECT_EQ(UpdateWith(engine_, 0.1f), COMMSCHED_OK);
   EXPECT_EQ(commsched_engine_step_end(engine_), COMMSCHED_OK);
   commsched_engine_destroy(engine_);
 }

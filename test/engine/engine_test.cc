@@ -16,6 +16,7 @@
 
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_training.h"
+#include "test/engine/update_call.h"
 #include "test/support/await.h"
 
 namespace commsched::engine {
@@ -271,7 +272,7 @@ void ExpectEveryCallFails(commsched_engine_t* engine, const char* why) {
       [&] { return commsched_engine_step_begin(engine); },
       [&] { return commsched_engine_forward_begin(engine, 0, 0); },
       [&] { return commsched_engine_backward_end(engine, 0, 0); },
-      [&] { return commsched_engine_optimizer_step(engine, 0.1f); },
+      [&] { return UpdateWith(engine, 0.1f); },
       [&] { return commsched_engine_step_end(engine); },
       [&] { return commsched_engine_drain(engine); },
   };
@@ -348,9 +349,9 @@ TEST(EngineFailureTest, PoisonedBuffersAreNamedAndNeitherSteppedNorRead) {
               COMMSCHED_OK);
     message = toy.ForwardBackward(0);
     all_launched = true;
-    EXPECT_EQ(commsched_engine_optimizer_step(engine, 0.1f), COMMSCHED_ABORTED);
+    EXPECT_EQ(UpdateWith(engine, 0.1f), COMMSCHED_ABORTED);
     EXPECT_THAT(commsched_engine_last_error(),
-                AllOf(HasSubstr("optimizer_step refuses buffer "
+                AllOf(HasSubstr("update refuses buffer "
                                 "'gradient_shard.0'"),
                       HasSubstr("poisoned"), HasSubstr("disk full")));
     std::vector<float> after(count);

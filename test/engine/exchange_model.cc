@@ -6,6 +6,7 @@
 
 #include "test/engine/float_address.h"
 #include "test/engine/messages.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::engine {
 namespace {
@@ -253,8 +254,7 @@ std::string ExchangeRank::StepWithoutExchanges(uint32_t step) {
     RETURN_MESSAGE_IF_ERROR(ForwardPlain(mb));
     RETURN_MESSAGE_IF_ERROR(BackwardPlain(mb));
   }
-  RETURN_MESSAGE_IF_ERROR(
-      Message(commsched_engine_optimizer_step(engine_, 0.01f)));
+  RETURN_MESSAGE_IF_ERROR(Message(UpdateWith(engine_, 0.01f)));
   return Message(commsched_engine_step_end(engine_));
 }
 
@@ -265,8 +265,7 @@ std::string ExchangeRank::Step(uint32_t step) {
     RETURN_MESSAGE_IF_ERROR(Forward(mb));
     RETURN_MESSAGE_IF_ERROR(Backward(mb));
   }
-  RETURN_MESSAGE_IF_ERROR(
-      Message(commsched_engine_optimizer_step(engine_, 0.01f)));
+  RETURN_MESSAGE_IF_ERROR(Message(UpdateWith(engine_, 0.01f)));
   return Message(commsched_engine_step_end(engine_));
 }
 

@@ -41,7 +41,7 @@ Trained Train(const ExchangeRun& run) {
     }
     if (!message.empty()) return message;
     if (index == 0) {
-      (void)commsched_engine_gradient_norm(rank.engine(), &trained.norm);
+      (void)commsched_engine_norm(rank.engine(), &trained.norm);
     }
     return rank.Weights(&trained.weights[static_cast<size_t>(index)]);
   });
@@ -150,7 +150,7 @@ TEST(ModuleOpsTest, GradientsOfAllOpsAreReduced) {
         if (message.empty()) message = rank.Step(0);
         if (!message.empty()) return message;
         double norm = 0;
-        (void)commsched_engine_gradient_norm(rank.engine(), &norm);
+        (void)commsched_engine_norm(rank.engine(), &norm);
         // The mean of 1 to 4 is 2.5: plain w 2.5, mix 2 w 2.5 + 0.5.
         double squares = 0;
         for (int i = 0; i < 300; ++i) {
@@ -176,7 +176,7 @@ TEST(ModuleOpsTest, AModuleThatAllRanksLeaveOutAddsNothing) {
           if (message.empty()) message = rank.StepWithoutExchanges(0);
           if (!message.empty()) return message;
           double norm = 0;
-          (void)commsched_engine_gradient_norm(rank.engine(), &norm);
+          (void)commsched_engine_norm(rank.engine(), &norm);
           double squares = 0;
           for (int i = 0; i < 300; ++i) {
             squares += std::pow((0.25 + 0.01 * i) * 2.5, 2);

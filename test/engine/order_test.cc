@@ -15,6 +15,7 @@
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_calls.h"
 #include "test/engine/toy_training.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::engine {
 namespace {
@@ -212,8 +213,8 @@ TEST(OrderTest, AfterTheLastBackwardTheOptimizerIsNext) {
       }
     }
     ExpectRefused(commsched_engine_backward_begin(engine, kEmbed, 1),
-                  "expected optimizer_step");
-    EXPECT_EQ(commsched_engine_optimizer_step(engine, 0.1f), COMMSCHED_OK);
+                  "expected update");
+    EXPECT_EQ(UpdateWith(engine, 0.1f), COMMSCHED_OK);
     EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_OK);
   });
 }

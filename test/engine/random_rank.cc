@@ -10,6 +10,7 @@
 #include "test/engine/messages.h"
 #include "test/engine/random_exchange.h"
 #include "test/engine/test_pools.h"
+#include "test/engine/update_call.h"
 #include "test/support/alloc_counter.h"
 #include "test/support/rank_group.h"
 
@@ -214,8 +215,7 @@ class RandomRank {
                                    : Forward(step, order_[pass.position], mb));
       }
     }
-    RANDOM_RETURN_IF_ERROR(
-        Message(commsched_engine_optimizer_step(engine_, kLearningRate)));
+    RANDOM_RETURN_IF_ERROR(Message(UpdateWith(engine_, kLearningRate)));
     return Message(commsched_engine_step_end(engine_));
   }
 
@@ -374,8 +374,7 @@ class RandomRank {
   std::string CheckNorm() const {
     if (!case_.has_norm()) return "";
     double norm = 0;
-    RANDOM_RETURN_IF_ERROR(
-        Message(commsched_engine_gradient_norm(engine_, &norm)));
+    RANDOM_RETURN_IF_ERROR(Message(commsched_engine_norm(engine_, &norm)));
     return plain_.CompareNorm(norm);
   }
 

@@ -10,6 +10,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/toy_training.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::engine {
 namespace {
@@ -167,7 +168,7 @@ TEST(RecomputeOrderTest, BackwardExpectsTheForwardsFirst) {
                 HasSubstr("expected forward_begin of module 1 'block0'"));
     for (uint32_t m : {kBlock0, kBlock1}) forward(m);
     for (uint32_t m : {kBlock1, kBlock0, kEmbed}) backward(m);
-    EXPECT_EQ(commsched_engine_optimizer_step(engine, 0.1f), COMMSCHED_OK);
+    EXPECT_EQ(UpdateWith(engine, 0.1f), COMMSCHED_OK);
     EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_OK);
     EXPECT_EQ(commsched_engine_recompute(engine, kHead, kHead),
               COMMSCHED_FAILED_PRECONDITION);

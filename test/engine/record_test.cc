@@ -14,6 +14,7 @@
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_calls.h"
 #include "test/engine/toy_training.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::engine {
 namespace {
@@ -245,7 +246,7 @@ TEST(RecordTest, AllocatesNothingOnceRecorded) {
         commsched_engine_backward_end(engine, m, mb);
       }
     }
-    commsched_engine_optimizer_step(engine, 0.1f);
+    UpdateWith(engine, 0.1f);
     return commsched_engine_step_end(engine) == COMMSCHED_OK
                ? ""
                : commsched_engine_last_error();
@@ -384,7 +385,7 @@ TEST(RecordErrorTest, CallsOutOfOrderNameWhatIsExpected) {
     ExpectRefused(commsched_engine_backward_begin(engine, kHead, 0), any);
     ExpectRefused(commsched_engine_forward_begin(engine, 4, 0), any);
     ExpectRefused(commsched_engine_forward_begin(engine, kHead, 1), any);
-    ExpectRefused(commsched_engine_optimizer_step(engine, 0.1f), any);
+    ExpectRefused(UpdateWith(engine, 0.1f), any);
     ExpectRefused(commsched_engine_record_order(engine), any);
     EXPECT_EQ(commsched_engine_forward_begin(engine, kHead, 0), COMMSCHED_OK);
     ExpectRefused(commsched_engine_forward_end(engine, kEmbed, 0),

@@ -14,6 +14,7 @@
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_calls.h"
 #include "test/engine/toy_training.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::engine {
 namespace {
@@ -196,12 +197,12 @@ TEST(SkipOrderTest, AForwardThatRanNeedsItsBackward) {
     const char* expected = "expected forward_begin of module 2 'block1'";
     ExpectRefused(commsched_engine_backward_begin(engine, kEmbed, 0), expected);
     ExpectRefused(commsched_engine_forward_begin(engine, kEmbed, 1), expected);
-    ExpectRefused(commsched_engine_optimizer_step(engine, 0.1f), expected);
+    ExpectRefused(UpdateWith(engine, 0.1f), expected);
     Backward(engine, kBlock0);
-    ExpectRefused(commsched_engine_optimizer_step(engine, 0.1f),
+    ExpectRefused(UpdateWith(engine, 0.1f),
                   "expected backward_begin of module 0 'embed', micro-batch 0");
     Backward(engine, kEmbed);
-    EXPECT_EQ(commsched_engine_optimizer_step(engine, 0.1f), COMMSCHED_OK);
+    EXPECT_EQ(UpdateWith(engine, 0.1f), COMMSCHED_OK);
     EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_OK);
   });
 }

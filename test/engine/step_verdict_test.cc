@@ -17,6 +17,7 @@
 #include "test/engine/messages.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::engine {
 namespace {
@@ -149,8 +150,7 @@ TEST_P(NonFiniteTest, TooManyInARowFailEveryRankForGood) {
             HasSubstr("max_skipped_steps is 3"), HasSubstr("those of step 3"));
         // ABORTED where another rank was first to say so.
         commsched_engine_t* const engine = toy.engine();
-        const commsched_status_t code =
-            commsched_engine_optimizer_step(engine, 0.01f);
+        const commsched_status_t code = UpdateWith(engine, 0.01f);
         EXPECT_THAT(code,
                     AnyOf(COMMSCHED_FAILED_PRECONDITION, COMMSCHED_ABORTED));
         EXPECT_THAT(commsched_engine_last_error(), message);
@@ -263,8 +263,7 @@ TEST(NonFiniteNormTest, IsThereWithCheckFiniteAlone) {
         if (std::string m = toy.Build(); !m.empty()) return m;
         if (std::string m = toy.Step(0); !m.empty()) return m;
         double norm = 0;
-        RETURN_MESSAGE_IF_ERROR(
-            commsched_engine_gradient_norm(toy.engine(), &norm));
+        RETURN_MESSAGE_IF_ERROR(commsched_engine_norm(toy.engine(), &norm));
         EXPECT_EQ(norm, clipped);
         return "";
       });
@@ -311,8 +310,8 @@ class LearningRateTest
     if (std::string m = toy.Build(); !m.empty()) return m;
     if (std::string m = toy.Step(0); !m.empty()) return m;
     if (std::string m = toy.ForwardBackward(1); !m.empty()) return m;
-    const commsched_status_t code = commsched_engine_optimizer_step(
-        toy.engine(), rank == 2 ? 0.02f : 0.01f);
+    const commsched_status_t code =
+        UpdateWith(toy.engine(), rank == 2 ? 0.02f : 0.01f);
     if (WithNorm()) {
       ExpectFound(code, "No weight was stepped");
       ExpectFound(commsched_engine_step_end(toy.engine()), "lr of step 2");
@@ -392,8 +391,8 @@ TEST(LearningRateStepTest, MayChangeFromStepToStep) {
         if (std::string m = toy.Build(); !m.empty()) return m;
         for (uint32_t step = 0; step < 4; ++step) {
           if (std::string m = toy.ForwardBackward(step); !m.empty()) return m;
-          RETURN_MESSAGE_IF_ERROR(commsched_engine_optimizer_step(
-              toy.engine(), 0.01f * static_cast<float>(step)));
+          RETURN_MESSAGE_IF_ERROR(
+              UpdateWith(toy.engine(), 0.01f * static_cast<float>(step)));
           RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(toy.engine()));
         }
         return Message(commsched_engine_drain(toy.engine()));

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "test/engine/messages.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::engine {
 
@@ -249,8 +250,7 @@ std::string ToyRank::Step(uint32_t step, const Look& look) {
   if (std::string message = ForwardBackward(step, look); !message.empty()) {
     return message;
   }
-  RETURN_MESSAGE_IF_ERROR(
-      commsched_engine_optimizer_step(engine_, kToyLearningRate));
+  RETURN_MESSAGE_IF_ERROR(UpdateWith(engine_, kToyLearningRate));
   RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(engine_));
   return "";
 }

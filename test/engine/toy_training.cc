@@ -25,7 +25,7 @@ ToyResult RunToy(const ToyRun& run) {
           commsched_engine_get_info(toy.engine(), &result.info));
       if (run.engine.clip_norm > 0) {
         RETURN_MESSAGE_IF_ERROR(
-            commsched_engine_gradient_norm(toy.engine(), &result.norm));
+            commsched_engine_norm(toy.engine(), &result.norm));
       }
     }
     return toy.Weights(&result.weights[static_cast<size_t>(rank)]);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -15,6 +16,7 @@
 #include "engine/state/rank_state.h"
 #include "engine/step_plan/step_plan.h"
 #include "engine/tables/kernels.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::engine {
 namespace {
@@ -116,21 +118,113 @@ StepSpec GatheringSpec() {
 
 // What the gather leaves: this rank's sums and rate, and those of rank 1, which
 // are the same but for its rate.
-void GatherWithRate(UpdateRig* rig, double rate_of_rank_1) {
+void GatherWithRate(UpdateRig* rig, float rate_of_rank_1,
+                    float clip_of_rank_1 = 0) {
   NormMemory& norm = rig->state.norm();
   const uint64_t count = norm.local_sums.count();
   std::copy_n(norm.local_sums.data(), count, norm.all_sums.data());
   std::copy_n(norm.local_sums.data(), count, norm.all_sums.data() + count);
-  norm.all_sums.data()[count + rig->graph().local_blocks] = rate_of_rank_1;
+  norm.all_sums.data()[count + rig->graph().local_blocks] =
+      PairOf(rate_of_rank_1, clip_of_rank_1);
 }
 
 TEST(UpdateTest, StepsWhatItWasGiven) {
   UpdateRig rig((StepSpec()));
   rig.FillGradients(2);
-  ASSERT_TRUE(rig.update.Step(1, 0.25f).ok());
+  ASSERT_TRUE(rig.update.Step(1, UpdateArgs(0.25f)).ok());
   EXPECT_EQ(rig.weights()[0], -0.5f);
   EXPECT_EQ(rig.weights()[kCount - 1], -0.5f);
   EXPECT_FALSE(rig.update.has_norm());
+}
+
+TEST(UpdateTest, TheNormCanBeReadBeforeTheUpdate) {
+  StepSpec spec;
+  spec.reads_norm = true;
+  UpdateRig rig(spec);
+  rig.FillGradients(2);
+  double norm = 0;
+  ASSERT_TRUE(rig.update.ReadNorm(&norm).ok());
+  EXPECT_NEAR(norm, std::sqrt(4.0 * kCount), 1e-9);
+  EXPECT_EQ(rig.weights()[0], 0.0f);
+  EXPECT_FALSE(rig.update.has_norm());
+  ASSERT_TRUE(rig.update.ReadNorm(&norm).ok());
+  ASSERT_TRUE(rig.update.Step(1, UpdateArgs(0.25f)).ok());
+  EXPECT_EQ(rig.weights()[0], -0.5f);
+  EXPECT_EQ(rig.update.reported().norm, norm);
+  // Read or not, each op ran once.
+  std::vector<commsched_op_id_t> ran = rig.ops.ran;
+  std::sort(ran.begin(), ran.end());
+  EXPECT_EQ(std::unique(ran.begin(), ran.end()), ran.end());
+}
+
+// A norm of some step decides nothing for the next.
+TEST(UpdateTest, ANormThatIsReadChangesNoVerdict) {
+  UpdateRig rig(CheckedSpec());
+  rig.FillGradients(std::numeric_limits<float>::infinity());
+  double norm = 0;
+  ASSERT_TRUE(rig.update.ReadNorm(&norm).ok());
+  EXPECT_FALSE(std::isfinite(norm));
+  ASSERT_TRUE(rig.update.ReadNorm(&norm).ok());
+  ASSERT_TRUE(rig.update.Step(1, UpdateArgs(1)).ok());
+  EXPECT_EQ(rig.update.reported().skipped_in_row, 1);
+}
+
+TEST(UpdateTest, AStepHasAClipNormOfItsOwn) {
+  StepSpec spec;
+  spec.clip = true;
+  UpdateRig rig(spec, /*clip_norm=*/1e6f);
+  rig.FillGradients(2);
+  commsched_engine_update_args_t args = UpdateArgs(1);
+  args.clip_norm = 1;
+  ASSERT_TRUE(rig.update.CheckArgs(args).ok());
+  ASSERT_TRUE(rig.update.Step(1, args).ok());
+  EXPECT_NEAR(rig.weights()[0], -2 / std::sqrt(4.0 * kCount), 1e-6);
+}
+
+TEST(UpdateTest, ArgumentsThatNoStepCanHaveAreRefusedByName) {
+  StepSpec spec;
+  spec.option_sets = 1;
+  UpdateRig rig(spec);
+  const auto refusal = [&](const commsched_engine_update_args_t& args) {
+    const Status refused = rig.update.CheckArgs(args);
+    EXPECT_EQ(refused.code(), COMMSCHED_INVALID_ARGUMENT);
+    return refused.message();
+  };
+  EXPECT_THAT(refusal(UpdateArgs(-1)), HasSubstr("lr is -1"));
+  commsched_engine_update_args_t args = UpdateArgs(1);
+  args.clip_norm = 1;
+  EXPECT_THAT(refusal(args), HasSubstr("but no norm is computed"));
+  args = UpdateArgs(1);
+  args.num_sets = 2;
+  EXPECT_THAT(refusal(args), HasSubstr("values of 2 option sets; option_sets "
+                                       "of the engine is 1"));
+  args.num_sets = 1;
+  EXPECT_THAT(refusal(args), HasSubstr("sets of update are NULL"));
+  commsched_option_values_t set = commsched_option_values_init();
+  args.sets = &set;
+  EXPECT_TRUE(rig.update.CheckArgs(args).ok());
+  set.beta2 = 1;
+  EXPECT_THAT(refusal(args), HasSubstr("beta2 of option set 0 is 1.000000; it "
+                                       "must be in [0, 1)"));
+  set.beta2 = 0;
+  set.decay = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(refusal(args), HasSubstr("decay of option set 0 is inf"));
+}
+
+TEST(UpdateTest, AnOptionSetHasItsOwnRateAndDecay) {
+  StepSpec spec;
+  spec.option_sets = 1;
+  UpdateRig rig(spec);
+  std::fill_n(rig.weights(), kCount, 1.0f);
+  rig.FillGradients(2);
+  commsched_option_values_t set = commsched_option_values_init();
+  set.lr_scale = 0.5f;
+  set.decay = 4;
+  commsched_engine_update_args_t args = UpdateArgs(0.25f);
+  args.sets = &set;
+  args.num_sets = 1;
+  ASSERT_TRUE(rig.update.Step(1, args).ok());
+  EXPECT_EQ(rig.weights()[0], 1 - 0.125f * (2 + 4 * 1.0f));
 }
 
 TEST(UpdateTest, TheNormOfAStepIsReportedAndClips) {
@@ -138,7 +232,7 @@ TEST(UpdateTest, TheNormOfAStepIsReportedAndClips) {
   spec.clip = true;
   UpdateRig rig(spec, /*clip_norm=*/1);
   rig.FillGradients(2);
-  ASSERT_TRUE(rig.update.Step(1, 1).ok());
+  ASSERT_TRUE(rig.update.Step(1, UpdateArgs(1)).ok());
   const double norm = std::sqrt(4.0 * kCount);
   EXPECT_TRUE(rig.update.has_norm());
   EXPECT_NEAR(rig.update.reported().norm, norm, 1e-9);
@@ -148,7 +242,7 @@ TEST(UpdateTest, TheNormOfAStepIsReportedAndClips) {
 TEST(UpdateTest, AStepThatIsNotFiniteIsSkippedAndReported) {
   UpdateRig rig(CheckedSpec());
   rig.FillGradients(std::numeric_limits<float>::infinity());
-  ASSERT_TRUE(rig.update.Step(1, 1).ok());
+  ASSERT_TRUE(rig.update.Step(1, UpdateArgs(1)).ok());
   EXPECT_EQ(rig.weights()[0], 0.0f);
   EXPECT_EQ(rig.update.reported().skipped_in_row, 1);
 }
@@ -156,9 +250,9 @@ TEST(UpdateTest, AStepThatIsNotFiniteIsSkippedAndReported) {
 TEST(UpdateTest, TooManySkippedStepsEndTraining) {
   UpdateRig rig(CheckedSpec());
   rig.FillGradients(std::numeric_limits<float>::quiet_NaN());
-  ASSERT_TRUE(rig.update.Step(7, 1).ok());
+  ASSERT_TRUE(rig.update.Step(7, UpdateArgs(1)).ok());
   ASSERT_TRUE(rig.update.verdict().ok());
-  const Status ended = rig.update.Step(8, 1);
+  const Status ended = rig.update.Step(8, UpdateArgs(1));
   EXPECT_EQ(ended.code(), COMMSCHED_FAILED_PRECONDITION);
   EXPECT_THAT(ended.message(),
               HasSubstr("2 steps in a row, up to step 8, were not finite, and "
@@ -173,9 +267,9 @@ TEST(UpdateTest, LearningRatesThatDifferEndTrainingBeforeAWeightIsStepped) {
   UpdateRig rig(GatheringSpec(), /*clip_norm=*/1e6f);
   rig.FillGradients(2);
   rig.ops.before = [&](commsched_op_id_t op) {
-    if (op == rig.graph().norm) GatherWithRate(&rig, 0.5);
+    if (op == rig.graph().norm) GatherWithRate(&rig, 0.5f);
   };
-  const Status ended = rig.update.Step(3, 0.25f);
+  const Status ended = rig.update.Step(3, UpdateArgs(0.25f));
   EXPECT_EQ(ended.code(), COMMSCHED_FAILED_PRECONDITION);
   EXPECT_THAT(ended.message(),
               HasSubstr("lr of step 3 is 0.25 on rank 0 of the group and 0.5 "
@@ -186,13 +280,50 @@ TEST(UpdateTest, LearningRatesThatDifferEndTrainingBeforeAWeightIsStepped) {
   EXPECT_EQ(rig.ops.aborts.size(), 1u);
 }
 
+TEST(UpdateTest, AnotherClipNormOnAnotherRankIsNamed) {
+  UpdateRig rig(GatheringSpec(), /*clip_norm=*/1e6f);
+  rig.FillGradients(2);
+  rig.ops.before = [&](commsched_op_id_t op) {
+    if (op == rig.graph().norm) GatherWithRate(&rig, 0.25f, 2);
+  };
+  commsched_engine_update_args_t args = UpdateArgs(0.25f);
+  args.clip_norm = 3;
+  EXPECT_THAT(rig.update.Step(3, args).message(),
+              HasSubstr("clip_norm of step 3 is 3 on rank 0 of the group and 2 "
+                        "on rank 1"));
+}
+
+// They travel with the next norm then.
+TEST(UpdateTest, LearningRatesOfAStepWhoseNormWasReadAreComparedByTheNext) {
+  UpdateRig rig(GatheringSpec(), /*clip_norm=*/1e6f);
+  rig.FillGradients(2);
+  float rate_of_rank_1 = 0;
+  rig.ops.before = [&](commsched_op_id_t op) {
+    if (op != rig.graph().norm) return;
+    GatherWithRate(&rig, rate_of_rank_1);
+    if (rate_of_rank_1 > 0) return;
+    // Before the first step there is nothing to send.
+    NormMemory& norm = rig.state.norm();
+    EXPECT_EQ(norm.local_sums.data()[rig.graph().local_blocks], 0);
+    norm.all_sums.data()[2 * norm.local_sums.count() - 1] = 0;
+  };
+  double norm = 0;
+  ASSERT_TRUE(rig.update.ReadNorm(&norm).ok());
+  ASSERT_TRUE(rig.update.Step(3, UpdateArgs(0.25f)).ok());
+  rate_of_rank_1 = 0.5f;
+  ASSERT_TRUE(rig.update.ReadNorm(&norm).ok());
+  const Status ended = rig.update.Step(4, UpdateArgs(0.25f));
+  EXPECT_THAT(ended.message(), HasSubstr("lr of step 3 is 0.25 on rank 0"));
+  EXPECT_THAT(ended.message(), HasSubstr("The weights have been stepped"));
+}
+
 TEST(UpdateTest, TheSameLearningRatesStep) {
   UpdateRig rig(GatheringSpec(), /*clip_norm=*/1e6f);
   rig.FillGradients(2);
   rig.ops.before = [&](commsched_op_id_t op) {
-    if (op == rig.graph().norm) GatherWithRate(&rig, 0.25);
+    if (op == rig.graph().norm) GatherWithRate(&rig, 0.25f);
   };
-  ASSERT_TRUE(rig.update.Step(3, 0.25f).ok());
+  ASSERT_TRUE(rig.update.Step(3, UpdateArgs(0.25f)).ok());
   EXPECT_EQ(rig.weights()[0], -0.5f);
   EXPECT_TRUE(rig.ops.aborts.empty());
 }
@@ -202,9 +333,9 @@ TEST(UpdateTest, LearningRatesWithoutANormAreComparedByTheNextStep) {
   StepSpec spec;
   spec.world = 2;
   UpdateRig rig(spec);
-  ASSERT_TRUE(rig.update.Step(1, 0.25f).ok());
-  rig.state.norm().rates.data()[1] = 0.5;
-  const Status ended = rig.update.Step(2, 0.25f);
+  ASSERT_TRUE(rig.update.Step(1, UpdateArgs(0.25f)).ok());
+  rig.state.norm().rates.data()[1] = PairOf(0.5f, 0);
+  const Status ended = rig.update.Step(2, UpdateArgs(0.25f));
   EXPECT_THAT(ended.message(), HasSubstr("lr of step 1 is 0.25 on rank 0"));
   EXPECT_THAT(ended.message(), HasSubstr("The weights have been stepped"));
 }
@@ -232,7 +363,7 @@ TEST(UpdateTest, AFailureOfATablesStepNamesIt) {
                  .state = &rig.state,
                  .ops = &rig.ops});
   ASSERT_TRUE(update.Prepare(*rig.plan).ok());
-  const Status failed = update.Step(1, 0.25f);
+  const Status failed = update.Step(1, UpdateArgs(0.25f));
   EXPECT_EQ(failed.code(), COMMSCHED_INTERNAL);
   EXPECT_EQ(failed.message(), "optimizer 'lion': no teeth");
 }

@@ -15,6 +15,7 @@
 #include "test/engine/messages.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
+#include "test/engine/update_call.h"
 #include "test/engine_cuda/gpu_toys.h"
 #include "test/fakes/gpu/fake_gpu.h"
 
@@ -155,20 +156,21 @@ TEST(EngineDeviceTest, LearningRatesThatDifferAreFound) {
       ToyRun run;
       run.engine.zero_stage = stage;
       run.engine.clip_norm = clip;
-      std::string error = OnRanks(OnDevices(run), [&](ToyRank& toy,
-                                                      int32_t rank) {
-        std::string message = toy.Build();
-        for (uint32_t step = 0; message.empty() && step < 9; ++step) {
-          message = toy.ForwardBackward(step);
-          if (!message.empty()) break;
-          const float lr = step == 3 && rank == 1 ? 0.02f : 0.01f;
-          message = Message(commsched_engine_optimizer_step(toy.engine(), lr));
-          if (!message.empty()) break;
-          message = Message(commsched_engine_step_end(toy.engine()));
-        }
-        return message.empty() ? Message(commsched_engine_drain(toy.engine()))
-                               : message;
-      });
+      std::string error =
+          OnRanks(OnDevices(run), [&](ToyRank& toy, int32_t rank) {
+            std::string message = toy.Build();
+            for (uint32_t step = 0; message.empty() && step < 9; ++step) {
+              message = toy.ForwardBackward(step);
+              if (!message.empty()) break;
+              const float lr = step == 3 && rank == 1 ? 0.02f : 0.01f;
+              message = Message(UpdateWith(toy.engine(), lr));
+              if (!message.empty()) break;
+              message = Message(commsched_engine_step_end(toy.engine()));
+            }
+            return message.empty()
+                       ? Message(commsched_engine_drain(toy.engine()))
+                       : message;
+          });
       EXPECT_THAT(error,
                   HasSubstr("lr of step 4 is 0.01 on rank 0 of the group and "
                             "0.02 on rank 1"))

@@ -5,6 +5,7 @@
 
 #include "test/engine/messages.h"
 #include "test/engine/toy_model.h"
+#include "test/engine/update_call.h"
 
 namespace commsched::gpu_check {
 namespace {
@@ -124,8 +125,7 @@ class Trainer {
     }
     RETURN_MESSAGE_IF_ERROR(commsched_engine_drain(engine_));
     if (spec_.engine.clip_norm > 0) {
-      RETURN_MESSAGE_IF_ERROR(
-          commsched_engine_gradient_norm(engine_, &out->norm));
+      RETURN_MESSAGE_IF_ERROR(commsched_engine_norm(engine_, &out->norm));
     }
     RETURN_MESSAGE_IF_ERROR(Weights(&out->weights));
     return place_.CheckNoneDiffered();
@@ -201,7 +201,7 @@ class Trainer {
       }
     }
     RETURN_MESSAGE_IF_ERROR(
-        commsched_engine_optimizer_step(engine_, engine::kToyLearningRate));
+        commsched::engine::UpdateWith(engine_, engine::kToyLearningRate));
     return Message(commsched_engine_step_end(engine_));
   }
 

@@ -20,6 +20,7 @@ struct Parameter {
   uint32_t num_dims = 0;            // Two or more: decayed.
   uint32_t module = 0;              // The owner.
   std::vector<uint64_t> dims = {};  // Of checkpoints.
+  uint32_t option_set = 0;
 };
 
 struct Module {

@@ -86,6 +86,8 @@ void AddSettings(const commsched_engine_desc_t& desc,
   facts->Add("loss_scale", desc.loss_scale);
   facts->Add("loss_scale_window", uint64_t{desc.loss_scale_window});
   facts->Add("check_finite", uint64_t{desc.check_finite});
+  facts->Add("norm", uint64_t{desc.norm});
+  facts->Add("option_sets", uint64_t{desc.option_sets});
   facts->Add("max_skipped_steps", uint64_t{desc.max_skipped_steps});
   facts->Add("bucket_bytes", desc.bucket_bytes);
   facts->Add("edge_bucket_bytes", desc.edge_bucket_bytes);

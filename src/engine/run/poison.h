@@ -17,7 +17,7 @@ struct Poison {
   const StepPlan* plan = nullptr;
   commsched_session_t* session = nullptr;
   Status failure;    // Of the session, or why it came to an end.
-  std::string call;  // "optimizer_step"
+  std::string call;  // "update"
 
   // The buffer of `bucket` and `kind`, if there is one.
   Status Refuse(uint32_t bucket, BufferKind kind) const;

@@ -25,10 +25,12 @@ NormCounts CountsOfNorm(const StepSpec& spec, const Layout& layout) {
     counts.local += bucket.count / spec.num_shards() / kBlockElements;
   }
   if (spec.gathers_block_sums()) {
-    ++counts.local;
+    counts.local += spec.agreed_values();
     counts.all = counts.local * spec.num_shards();
   }
-  if (spec.reduces_norm()) counts.total = 1 + spec.num_shards();
+  if (spec.reduces_norm()) {
+    counts.total = 1 + spec.agreed_values() * spec.num_shards();
+  }
   return counts;
 }
 
@@ -95,7 +97,8 @@ Status RankState::Allocate(const StepPlan& plan,
     ENGINE_RETURN_IF_ERROR(AllocateNorm(plan, parameters.size()));
   }
   if (!spec.gathers_rates()) return Status();
-  return AllocateZeros("learning rates", static_cast<uint64_t>(spec.world),
+  return AllocateZeros("learning rates",
+                       spec.agreed_values() * static_cast<uint64_t>(spec.world),
                        &norm_.rates);
 }
 
@@ -111,7 +114,9 @@ Status RankState::AllocateNorm(const StepPlan& plan, uint64_t num_parameters) {
       AllocateZeros("norms", num_parameters, &norm_.part_sums));
   if (!spec.gathers_block_sums()) return Status();
   ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.all, &norm_.all_sums));
-  return AllocateZeros("learning rates", spec.num_shards(), &norm_.sent_rates);
+  return AllocateZeros("learning rates",
+                       spec.agreed_values() * spec.num_shards(),
+                       &norm_.sent_rates);
 }
 
 void RankState::Bind(const StepPlan& plan) {

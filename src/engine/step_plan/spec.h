@@ -31,12 +31,14 @@ struct StepSpec {
   bool clip = false;
   bool scales_loss = false;
   bool check_finite = false;
+  bool reads_norm = false;  // The caller does.
   bool deterministic = false;
   // The optimizer: names of its ops and of its state, which outlive the spec,
   // and how many values it keeps per weight.
   const char* optimizer = "adamw";
   const char* optimizer_state = "adamw_state";
   uint32_t moments = 2;
+  uint32_t option_sets = 0;  // Whose values each step is given.
   // The optimizer's state, masters among it, is in memory only for its op.
   bool offloads = false;
 
@@ -107,7 +109,12 @@ struct StepSpec {
     return zero_stage == 3 && !bucket.resident;
   }
   // The norm clips, and tells whether all gradients are finite.
-  bool needs_norm() const { return clip || scales_loss || check_finite; }
+  bool needs_norm() const {
+    return clip || scales_loss || check_finite || reads_norm;
+  }
+  // What each rank tells the others of its learning rate, and of other values
+  // that it steps with: so many numbers.
+  uint64_t agreed_values() const { return 1 + 2 * uint64_t{option_sets}; }
   // How ranks that hold shards agree on the norm. With whole gradients every
   // rank computes it alone.
   bool gathers_block_sums() const {

@@ -2,6 +2,7 @@
 #define COMMSCHED_SRC_ENGINE_UPDATE_STEP_OPS_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "checkpoint/status.h"
 #include "commsched/types.h"
@@ -24,6 +25,12 @@ class StepOps {
   template <typename Body>
   Status Run(commsched_op_id_t op, Body&& body) {
     ENGINE_RETURN_IF_ERROR(Before(op));
+    return Finish(op, std::forward<Body>(body));
+  }
+
+  // Of an op that has had its Before().
+  template <typename Body>
+  Status Finish(commsched_op_id_t op, Body&& body) {
     const Status done = body();
     if (!done.ok()) {
       // Others wait for what this op does not make due.

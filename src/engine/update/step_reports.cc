@@ -7,25 +7,26 @@
 
 namespace commsched::engine {
 
-Status StepReports::Init(RankState* state, uint64_t world) {
-  num_rates_ = world;
-  slot_count_ = kStateDoubles + world + 1;
+Status StepReports::Init(RankState* state, uint64_t num_rates) {
+  num_rates_ = num_rates;
+  slot_count_ = kStateDoubles + num_rates + 1;
   ENGINE_RETURN_IF_ERROR(state->Keep(1, &number_));
   return state->KeepHost(kSlots * slot_count_, &slots_);
 }
 
 Status StepReports::Send(const Kernels& kernels, uint64_t step,
                          const commsched_step_state_t* state,
-                         const double* rates) {
+                         const Rates& rates) {
   const uint64_t number = sent_ + 1;
   double* const slot = SlotOf(number);
-  contents_[number % kSlots] = {step, state != nullptr, rates != nullptr};
+  contents_[number % kSlots] = {step, state != nullptr, rates.values != nullptr,
+                                rates.step};
   if (state != nullptr) {
     ENGINE_RETURN_IF_ERROR(kernels.Copy(slot, state, sizeof(*state)));
   }
-  if (rates != nullptr) {
-    ENGINE_RETURN_IF_ERROR(
-        kernels.Copy(slot + kStateDoubles, rates, num_rates_ * sizeof(double)));
+  if (rates.values != nullptr) {
+    ENGINE_RETURN_IF_ERROR(kernels.Copy(slot + kStateDoubles, rates.values,
+                                        num_rates_ * sizeof(double)));
   }
   ENGINE_RETURN_IF_ERROR(kernels.Fill(number_, static_cast<double>(number), 1));
   ENGINE_RETURN_IF_ERROR(
@@ -47,7 +48,10 @@ bool StepReports::Take(Report* out_report) {
   if (sent.has_state) {
     std::memcpy(&out_report->state, slot, sizeof(out_report->state));
   }
-  if (sent.has_rates) out_report->rates = slot + kStateDoubles;
+  if (sent.has_rates) {
+    out_report->rates = slot + kStateDoubles;
+    out_report->rates_step = sent.rates_step;
+  }
   taken_ = number;
   return true;
 }

@@ -25,15 +25,22 @@ class StepReports {
     bool has_state = false;
     commsched_step_state_t state = {};
     const double* rates = nullptr;  // Of each rank; null: none.
+    uint64_t rates_step = 0;        // Of which they are.
+  };
+
+  // What ranks have told each other: null, or as many as Init() was told.
+  struct Rates {
+    const double* values = nullptr;
+    uint64_t step = 0;  // Of which they are.
   };
 
   // Its memory is kept in `state`, which outlives it.
-  Status Init(RankState* state, uint64_t world);
+  Status Init(RankState* state, uint64_t num_rates);
 
   // Enqueues the report of `step`, which no earlier one is of. Null: not of
-  // this one. `rates`: of each rank.
+  // this one.
   Status Send(const Kernels& kernels, uint64_t step,
-              const commsched_step_state_t* state, const double* rates);
+              const commsched_step_state_t* state, const Rates& rates);
 
   // Whether there is one, the oldest that has not been taken; it is valid until
   // kSlots more have been sent.
@@ -54,6 +61,7 @@ class StepReports {
     uint64_t step = 0;
     bool has_state = false;
     bool has_rates = false;
+    uint64_t rates_step = 0;
   };
   Sent contents_[kSlots];
   uint64_t sent_ = 0;

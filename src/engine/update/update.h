@@ -14,6 +14,7 @@
 #include "engine/step_plan/step_plan.h"
 #include "engine/tables/kernels.h"
 #include "engine/tables/optimizer_table.h"
+#include "engine/update/agreed_values.h"
 #include "engine/update/loss_scale.h"
 #include "engine/update/norm_sums.h"
 #include "engine/update/step_ops.h"
@@ -59,8 +60,13 @@ class Update {
   Status FetchFirst();
   // Adds the reduced gradients of a micro-batch.
   Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
-  // Steps all buckets. `step` counts those of checkpoints, too.
-  Status Step(uint64_t step, float lr);
+  // Whether a step can be updated with `args`, which no failure changes.
+  Status CheckArgs(const commsched_engine_update_args_t& args) const;
+  // The norm of a step that is not updated yet.
+  Status ReadNorm(double* out_norm);
+  // Steps all buckets. `step` counts those of checkpoints, too. `args` have
+  // passed CheckArgs().
+  Status Step(uint64_t step, const commsched_engine_update_args_t& args);
 
   // Enqueues the learning rates that the last step has gathered. Drained.
   Status ReportRates();
@@ -76,30 +82,42 @@ class Update {
 
  private:
   const StepGraph& graph() const { return plan_->graph(); }
-  // What the ranks tell each other of `lr`. Never 0: that is where nothing has
-  // come, since the backend moves nothing.
-  static double SentRate(float lr) { return lr == 0 ? -1.0 : double{lr}; }
+  // Of this rank.
+  Status SendValues(double* into) const;
 
   // update.cc
   Status PrepareNorm();
   // Where the sums of a parameter's blocks are.
   std::vector<commsched_run_t> BlocksOf(uint32_t parameter) const;
   Status FinishGradients(uint32_t bucket);
-  Status StepBucket(uint32_t bucket, float lr);
+  Status StepBucket(uint32_t bucket,
+                    const commsched_engine_update_args_t& args);
+  void SetSegments(uint32_t bucket, const commsched_engine_update_args_t& args);
+  // Corrections of option sets with betas of their own.
+  Status DecideSets(const commsched_engine_update_args_t& args);
   // What the optimizer is told of a bucket, but for what a step changes.
   std::vector<commsched_optimizer_segment_t> SegmentsOf(uint32_t bucket) const;
   commsched_optimizer_bucket_t BucketFor(uint32_t bucket) const;
   Status CopyNext(size_t index);
-  Status ComputeNorm(float lr);
+  // Until what the norm is the root of has arrived, with which the norm's op
+  // has begun.
+  Status BeginNorm();
+  Status EndNorm(float clip_norm);
   Status Squares(uint32_t bucket);
-  Status LocalTotal(float lr);
-  Status EndNorm();
-  Status Decide(const double* sums, uint64_t count);
+  Status LocalTotal();
+  // What the norm is the root of, once it has arrived.
+  struct Sums {
+    const double* values = nullptr;  // Null: there is no norm.
+    uint64_t count = 0;
+  };
+  Status AddUp(Sums* out_sums) const;
+  Status Decide(const Sums& sums, float clip_norm,
+                commsched_step_state_t* state) const;
 
   // verdict.cc
   Status EndTraining(const std::string& why);
-  Status SendRate(float lr);
-  Status CheckRates(const double* rates, uint64_t step);
+  Status SendRates();
+  Status CheckRates(const StepReports::Report& report);
   Status CheckSkippedSteps(uint64_t step);
   std::string FirstNonFinite() const;
 
@@ -113,11 +131,18 @@ class Update {
   NormSums norm_sums_;
   NormSums rates_in_sums_;  // Where they are in all sums.
   StepReports reports_;
+  commsched_step_state_t* unclipped_ = nullptr;   // With a norm.
+  std::vector<commsched_step_state_t*> of_sets_;  // By option set.
 
   const StepPlan* plan_ = nullptr;  // Constant between calls of Bind().
   Offload* offload_ = nullptr;
 
+  std::vector<double> values_;  // That this rank tells the others.
   uint64_t step_ = 0;           // The one that was stepped last.
+  // Of the step that comes next: the norm's op has begun; what went with it is
+  // of the step before.
+  bool norm_begun_ = false;
+  bool values_are_late_ = false;
   uint64_t rates_of_step_ = 0;  // That came, and were not compared; 0: none.
   LossScale reported_;
   bool has_norm_ = false;

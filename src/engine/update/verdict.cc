@@ -1,30 +1,16 @@
 // What ends training on every rank: steps that are skipped without end, and
-// ranks that step with different learning rates.
+// ranks that step with different learning rates, or other such values.
 //
 // The ranks compare the same numbers and come to the same verdict. The first to
 // do so still aborts the step: ranks that are late must not wait for one that
 // has given up, and hear the same message.
 
-#include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
 #include "engine/update/update.h"
 
 namespace commsched::engine {
-namespace {
-
-// "0.0003": the fewest digits that tell it from other floats. Of SentRate().
-std::string TextOfRate(double rate) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof(text),
-                                 static_cast<float>(std::max(rate, 0.0)));
-  return std::string(text, end.ptr);
-}
-
-}  // namespace
-
 Status Update::EndTraining(const std::string& why) {
   verdict_ = FailedPrecondition(why);
   spec_.ops->Abort(why.c_str());
@@ -33,19 +19,19 @@ Status Update::EndTraining(const std::string& why) {
 
 // Within an op: reports the rates of the step before, and puts this rank's
 // where the others will find it in their next step.
-Status Update::SendRate(float lr) {
+Status Update::SendRates() {
   ENGINE_RETURN_IF_ERROR(ReportRates());
   ENGINE_RETURN_IF_ERROR(CheckReports());
   rates_of_step_ = step_;
-  return kernels_.Fill(spec_.state->norm().rates.data() + spec_.rank,
-                       SentRate(lr), 1);
+  return SendValues(spec_.state->norm().rates.data() +
+                    spec_.rank * values_.size());
 }
 
 Status Update::ReportRates() {
   if (rates_of_step_ == 0) return Status();
   const uint64_t step = std::exchange(rates_of_step_, 0);
   return reports_.Send(kernels_, step, nullptr,
-                       spec_.state->norm().rates.data());
+                       {spec_.state->norm().rates.data(), step});
 }
 
 Status Update::CheckReports() {
@@ -55,7 +41,7 @@ Status Update::CheckReports() {
       static_cast<commsched_step_state_t&>(reported_) = report.state;
     }
     if (report.rates != nullptr) {
-      ENGINE_RETURN_IF_ERROR(CheckRates(report.rates, report.step));
+      ENGINE_RETURN_IF_ERROR(CheckRates(report));
     }
     if (report.has_state) {
       ENGINE_RETURN_IF_ERROR(CheckSkippedSteps(report.step));
@@ -64,17 +50,21 @@ Status Update::CheckReports() {
   return Status();
 }
 
-Status Update::CheckRates(const double* rates, uint64_t step) {
-  const auto world = static_cast<uint64_t>(plan_->spec().world);
-  for (uint64_t r = 1; r < world; ++r) {
-    if (rates[r] == rates[0]) continue;
-    if (rates[r] == 0 || rates[0] == 0) continue;
-    const bool stepped = plan_->spec().gathers_rates() || spec_.on_device;
+Status Update::CheckRates(const StepReports::Report& report) {
+  const size_t count = values_.size();
+  const auto world = static_cast<size_t>(plan_->spec().world);
+  for (size_t i = count; i < world * count; ++i) {
+    const double first = report.rates[i % count];
+    const double other = report.rates[i];
+    if (first == other || first == 0 || other == 0) continue;
+    const bool stepped = plan_->spec().gathers_rates() || spec_.on_device ||
+                         report.rates_step < report.step;
+    const Difference difference = DifferenceAt(i % count, first, other);
     return EndTraining(
-        "engine: lr of step " + std::to_string(step) + " is " +
-        TextOfRate(rates[0]) + " on rank 0 of the group and " +
-        TextOfRate(rates[r]) + " on rank " + std::to_string(r) +
-        "; it must be the same on all. " +
+        "engine: " + difference.name + " of step " +
+        std::to_string(report.rates_step) + " is " + difference.of_first +
+        " on rank 0 of the group and " + difference.of_other + " on rank " +
+        std::to_string(i / count) + "; it must be the same on all. " +
         (stepped ? "The weights have been stepped with it: go on from a "
                    "checkpoint of an earlier step"
                  : "No weight was stepped with it"));

@@ -51,9 +51,10 @@ Status StepBuilder::AddBuffers() {
   ENGINE_RETURN_IF_ERROR(
       AddExchanges(exchanges_, &writer_, &out_.first_activation));
   if (spec_.gathers_rates()) {
-    ENGINE_RETURN_IF_ERROR(
-        writer_.AddBuffer("learning_rates", COMMSCHED_F64, COMMSCHED_BOUND,
-                          static_cast<uint64_t>(spec_.world), &out_.rates));
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
+        "learning_rates", COMMSCHED_F64, COMMSCHED_BOUND,
+        spec_.agreed_values() * static_cast<uint64_t>(spec_.world),
+        &out_.rates));
   }
   return spec_.needs_norm() ? AddNormBuffers() : Status();
 }
@@ -80,7 +81,8 @@ Status StepBuilder::AddNormBuffers() {
     out_.sums_offset.push_back(out_.local_blocks);
     out_.local_blocks += ShardCount(b) / kBlockElements;
   }
-  out_.local_count = out_.local_blocks + (spec_.gathers_block_sums() ? 1 : 0);
+  out_.local_count = out_.local_blocks +
+                     (spec_.gathers_block_sums() ? spec_.agreed_values() : 0);
   ENGINE_RETURN_IF_ERROR(writer_.AddBuffer("block_sums", COMMSCHED_F64,
                                            COMMSCHED_BOUND, out_.local_count,
                                            &out_.local_sums));
@@ -90,9 +92,9 @@ Status StepBuilder::AddNormBuffers() {
         out_.local_count * spec_.num_shards(), &out_.all_sums));
   }
   if (spec_.reduces_norm()) {
-    ENGINE_RETURN_IF_ERROR(
-        writer_.AddBuffer("norm_total", COMMSCHED_F64, COMMSCHED_BOUND,
-                          1 + spec_.num_shards(), &out_.total));
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
+        "norm_total", COMMSCHED_F64, COMMSCHED_BOUND,
+        1 + spec_.agreed_values() * spec_.num_shards(), &out_.total));
   }
   return writer_.AddBuffer("step_control", COMMSCHED_F64, COMMSCHED_BOUND,
                            kStateDoubles, &out_.control);

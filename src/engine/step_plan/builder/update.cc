@@ -151,7 +151,8 @@ Status StepBuilder::AddNorm() {
         ReducedGradients(b, COMMSCHED_READ),
         range_of_sums(out_.sums_offset[b], ShardCount(b) / kBlockElements)};
     if (b == out_.first_use.back() && spec_.gathers_block_sums()) {
-      accesses.push_back(range_of_sums(out_.local_blocks, 1));
+      accesses.push_back(
+          range_of_sums(out_.local_blocks, spec_.agreed_values()));
     }
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
         Indexed("squares", b), accesses,
