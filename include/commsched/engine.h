@@ -75,8 +75,8 @@ extern "C" {
 typedef struct commsched_engine_desc {
   uint64_t struct_size;
   commsched_context_t* context;
-  /// Data-parallel ranks. With `clip_norm`, `loss_scale` or `check_finite`: all
-  /// of the world, since the norm and what it decides are the group's own.
+  /// Data-parallel ranks. Where a norm is computed: all of the world, or
+  /// `norm_group` says who has the rest of the model.
   commsched_group_t* group;
   uint32_t zero_stage;  ///< 0 to 3: docs/engine.md.
   /// Backwards per optimizer step; 0 means 1. A window of N backwards, each of
@@ -192,6 +192,15 @@ typedef struct commsched_engine_desc {
   /// Of how many option sets commsched_engine_update() is given values, if it
   /// is given any. Each parameter is of one of them.
   uint32_t option_sets;
+  /// Ranks that hold the other parts of the model, and this one, over which the
+  /// norm and what it decides go, too: those of tensor parallelism, of a
+  /// pipeline, or both. Each element counts once: a parameter that several of
+  /// them hold says so (`replicated_over`). No other rank of `group` is in it.
+  /// All of these ranks have the same `clip_norm`, `loss_scale` and so on, and
+  /// take steps together. A group of this rank alone: `group` has all of the
+  /// model, whatever other ranks of the world do. NULL: `group` is the world,
+  /// or there is no norm.
+  commsched_group_t* norm_group;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -211,7 +220,7 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 
 /// Creates an engine without modules.
 ///
-/// Ownership: `desc` is read during the call. Context, group and trace must
+/// Ownership: `desc` is read during the call. Context, groups and trace must
 ///            live until commsched_engine_build() has succeeded; then the
 ///            engine holds what it needs of them. What `user` of the kernels
 ///            and of the pool points to must outlive the engine. Release with
@@ -226,7 +235,8 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 ///                              non-finite hyper-parameter, a dtype that is not
 ///                              F32, F16 or BF16, a loss scale that is none, a
 ///                              pool without a function, staging bytes without
-///                              pool, a norm with a group of some ranks only,
+///                              pool, a norm with a group of some ranks only
+///                              and no norm_group, a rank in both groups,
 ///                              half of an allocator, a compute stream that is
 ///                              not of the rank's device
 ///            UNIMPLEMENTED        something that is not there on a device; a

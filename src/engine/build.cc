@@ -96,6 +96,9 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   spec.scales_loss = desc.loss_scale > 0;
   spec.check_finite = desc.check_finite != 0;
   spec.reads_norm = desc.norm != 0;
+  if (desc.norm_group != nullptr) {
+    spec.norm_members = commsched_group_size(desc.norm_group);
+  }
   spec.option_sets = desc.option_sets;
   spec.deterministic = plan.deterministic != 0;
   spec.optimizer = optimizer.name();
@@ -200,12 +203,13 @@ std::string TextOf(float value) {
   return text;
 }
 
-// A norm is that of the engine's own group, so that where others shard the same
-// step, as in tensor parallelism, one half could skip what the other steps.
+// Where others hold other parts of the model, as in tensor parallelism, a norm
+// of the engine's own group would let one half skip what the other steps.
 Status CheckNormOfGroup(const commsched_engine_desc_t& desc) {
   const int32_t size = commsched_group_size(desc.group);
   const int32_t world = commsched_context_world_size(desc.context);
   std::string field;
+  if (desc.norm != 0) field = "norm is 1";
   if (desc.check_finite != 0) field = "check_finite is 1";
   if (desc.loss_scale > 0) {
     field = "loss_scale is " + TextOf(desc.loss_scale);
@@ -213,13 +217,35 @@ Status CheckNormOfGroup(const commsched_engine_desc_t& desc) {
   if (desc.clip_norm > 0) {
     field = "clip_norm is " + TextOf(desc.clip_norm);
   }
-  if (size == world || field.empty()) return Status();
+  if (size == world || field.empty() || desc.norm_group != nullptr) {
+    return Status();
+  }
   return InvalidArgument(
       "engine: " + field + ", and group has " + std::to_string(size) + " of " +
       std::to_string(world) +
-      " ranks: the norm would be of these alone, and other groups could clip "
-      "differently, or take a step that this one skips. Use a group of all "
-      "ranks, or set clip_norm, loss_scale and check_finite to 0");
+      " ranks: other groups could clip differently, or take a step that this "
+      "one skips. Set norm_group to the ranks that hold the other parts of the "
+      "model, or to this rank alone if there are none");
+}
+
+// Each element is counted once only if no other rank is in both.
+Status CheckNormGroup(const commsched_engine_desc_t& desc) {
+  if (desc.norm_group == nullptr) return Status();
+  const int32_t self = commsched_context_rank(desc.context);
+  for (int32_t i = 0; i < commsched_group_size(desc.group); ++i) {
+    const int32_t rank = commsched_group_world_rank(desc.group, i);
+    for (int32_t j = 0; j < commsched_group_size(desc.norm_group); ++j) {
+      if (commsched_group_world_rank(desc.norm_group, j) != rank ||
+          rank == self) {
+        continue;
+      }
+      return InvalidArgument("engine: rank " + std::to_string(rank) +
+                             " is in group and in norm_group of rank " +
+                             std::to_string(self) +
+                             "; its gradients would count twice");
+    }
+  }
+  return Status();
 }
 
 Status CheckStage3(const char* field, uint64_t value, uint32_t stage) {
@@ -321,6 +347,7 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   ENGINE_RETURN_IF_ERROR(CheckDType("reduce_dtype", desc.reduce_dtype));
   ENGINE_RETURN_IF_ERROR(CheckNotNegative("weight_decay", desc.weight_decay));
   ENGINE_RETURN_IF_ERROR(CheckNotNegative("clip_norm", desc.clip_norm));
+  ENGINE_RETURN_IF_ERROR(CheckNormGroup(desc));
   return CheckNormOfGroup(desc);
 }
 

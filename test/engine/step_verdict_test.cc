@@ -465,7 +465,8 @@ class NormGroupTest : public ::testing::Test {
     commsched_engine_t* engine = nullptr;
     EXPECT_ENGINE_ERROR(
         commsched_engine_create(&desc_, &engine), COMMSCHED_INVALID_ARGUMENT,
-        AllOf(HasSubstr(field), HasSubstr("group has 2 of 4 ranks")));
+        AllOf(HasSubstr(field), HasSubstr("group has 2 of 4 ranks"),
+              HasSubstr("Set norm_group to the ranks")));
     EXPECT_EQ(engine, nullptr);
   }
 
@@ -488,6 +489,17 @@ TEST_F(NormGroupTest, OfSomeRanksIsTakenWithoutANorm) {
   commsched_engine_t* engine = nullptr;
   EXPECT_EQ(commsched_engine_create(&desc_, &engine), COMMSCHED_OK);
   commsched_engine_destroy(engine);
+}
+
+// They would count twice.
+TEST_F(NormGroupTest, ARankThatIsInBothGroupsIsRefused) {
+  desc_.clip_norm = 0.5f;
+  desc_.norm_group = desc_.group;
+  commsched_engine_t* engine = nullptr;
+  EXPECT_ENGINE_ERROR(commsched_engine_create(&desc_, &engine),
+                      COMMSCHED_INVALID_ARGUMENT,
+                      HasSubstr("rank 2 is in group and in norm_group of rank "
+                                "0"));
 }
 
 // ---- Memory of the norm -----------------------------------------------------

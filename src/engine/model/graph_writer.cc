@@ -20,9 +20,14 @@ Status GraphWriter::Create(int32_t group_size) {
   ENGINE_RETURN_IF_ERROR(
       Status::FromCall(commsched_graph_create(&graph), "creating the graph"));
   graph_.reset(graph);
+  return AddGroup("dp_shard", group_size, &group_);
+}
+
+Status GraphWriter::AddGroup(const char* name, int32_t size,
+                             commsched_group_id_t* out_group) {
   return Status::FromCall(
-      commsched_graph_add_group(graph, "dp_shard", group_size, &group_),
-      "adding the group");
+      commsched_graph_add_group(graph(), name, size, out_group),
+      "adding a group");
 }
 
 Status GraphWriter::AddBuffer(const std::string& name, commsched_dtype_t dtype,
@@ -61,7 +66,7 @@ Status GraphWriter::AddCollective(const std::string& name,
   desc.name = name.c_str();
   desc.kind = collective.kind;
   desc.reduce_op = collective.reduce_op;
-  desc.group = group_;
+  desc.group = collective.group == kNoId ? group_ : collective.group;
   desc.input = collective.input;
   desc.output = collective.output;
   if (collective.after != kNoId) {

@@ -34,7 +34,7 @@ commsched_access_t Access(commsched_buffer_id_t buffer,
 // "all_gather.3"
 std::string Indexed(const char* name, uint64_t index);
 
-// Writes a graph with one group through the C ABI.
+// Writes a graph through the C ABI, most of whose collectives are of one group.
 //
 // Thread-compatible.
 class GraphWriter {
@@ -43,6 +43,8 @@ class GraphWriter {
   Status Create(int32_t group_size);
   GraphHandle TakeGraph() { return std::move(graph_); }
 
+  Status AddGroup(const char* name, int32_t size,
+                  commsched_group_id_t* out_group);
   Status AddBuffer(const std::string& name, commsched_dtype_t dtype,
                    commsched_ownership_t ownership, uint64_t count,
                    commsched_buffer_id_t* out_id);
@@ -57,7 +59,8 @@ class GraphWriter {
     commsched_reduce_op_t reduce_op = COMMSCHED_SUM;
     commsched_access_t input = {};
     commsched_access_t output = {};
-    commsched_op_id_t after = kNoId;  // kNoId: none.
+    commsched_op_id_t after = kNoId;     // kNoId: none.
+    commsched_group_id_t group = kNoId;  // kNoId: the writer's.
   };
   Status AddCollective(const std::string& name, const Collective& collective,
                        commsched_op_id_t* out_op = nullptr);

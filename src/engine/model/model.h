@@ -21,6 +21,9 @@ struct Parameter {
   uint32_t module = 0;              // The owner.
   std::vector<uint64_t> dims = {};  // Of checkpoints.
   uint32_t option_set = 0;
+  // The norm of this rank has its gradient; not so where another rank of the
+  // norm's group has the same.
+  bool counted = true;
 };
 
 struct Module {

@@ -98,10 +98,8 @@ commsched_binding_t BindingOf(const Activation& activation,
 
 Status AddGroup(const AddedGroup& group, GraphWriter* writer) {
   commsched_group_id_t id = 0;
-  return Status::FromCall(
-      commsched_graph_add_group(writer->graph(), group.name.c_str(),
-                                commsched_group_size(group.group), &id),
-      "adding a group");
+  return writer->AddGroup(group.name.c_str(), commsched_group_size(group.group),
+                          &id);
 }
 
 Status AddActivation(const Activation& activation, GraphWriter* writer,

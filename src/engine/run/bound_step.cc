@@ -79,6 +79,8 @@ Status BoundStep::CreateSession(
   std::vector<commsched_group_t*> groups = {desc_.group};
   for (const AddedGroup& each : spec_.model->exchanges().groups)
     groups.push_back(each.group);
+  if (steps && plan_->spec().gathers_parts())
+    groups.push_back(desc_.norm_group);
   desc.groups = groups.data();
   desc.num_groups = static_cast<uint32_t>(groups.size());
   desc.bindings = DataOf(bindings);

@@ -107,6 +107,11 @@ Status RankState::AllocateNorm(const StepPlan& plan, uint64_t num_parameters) {
   const NormCounts counts = CountsOfNorm(spec, plan.layout());
   ENGINE_RETURN_IF_ERROR(
       AllocateZeros("norms", counts.local, &norm_.local_sums));
+  if (spec.gathers_parts()) {
+    ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", 1, &norm_.part));
+    ENGINE_RETURN_IF_ERROR(AllocateZeros(
+        "norms", static_cast<uint64_t>(spec.norm_members), &norm_.parts));
+  }
   if (spec.reduces_norm()) {
     return AllocateZeros("norms", counts.total, &norm_.total);
   }
@@ -181,6 +186,8 @@ std::vector<commsched_binding_t> RankState::Bindings(
   add(graph.local_sums, norm_.local_sums);
   add(graph.all_sums, norm_.all_sums);
   add(graph.total, norm_.total);
+  add(graph.part, norm_.part);
+  add(graph.parts, norm_.parts);
   add(graph.rates, norm_.rates);
   add(graph.control, control_);
   return bindings;

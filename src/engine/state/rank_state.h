@@ -51,11 +51,12 @@ struct BucketMemory {
 // by themselves; empty where the step has none.
 struct NormMemory {
   Array<double> local_sums;
-  Array<double> all_sums;    // Of all ranks: gathers_block_sums().
-  Array<double> total;       // reduces_norm().
-  Array<double> part_sums;   // One per parameter.
-  Array<double> sent_rates;  // In rank order: gathers_block_sums().
-  Array<double> rates;       // gathers_rates().
+  Array<double> all_sums;     // Of all ranks: gathers_block_sums().
+  Array<double> total;        // reduces_norm().
+  Array<double> part_sums;    // One per parameter.
+  Array<double> part, parts;  // gathers_parts().
+  Array<double> sent_rates;   // In rank order: gathers_block_sums().
+  Array<double> rates;        // gathers_rates().
 
   // Of what the ranks exchange.
   uint64_t bytes() const {

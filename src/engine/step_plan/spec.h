@@ -32,6 +32,9 @@ struct StepSpec {
   bool scales_loss = false;
   bool check_finite = false;
   bool reads_norm = false;  // The caller does.
+  // Ranks that hold other parts of the model, this one among them, over which
+  // the norm goes, too.
+  int32_t norm_members = 1;
   bool deterministic = false;
   // The optimizer: names of its ops and of its state, which outlive the spec,
   // and how many values it keeps per weight.
@@ -123,6 +126,8 @@ struct StepSpec {
   bool reduces_norm() const {
     return needs_norm() && zero_stage > 0 && !deterministic;
   }
+  // Then the sums of those that hold the other parts are gathered.
+  bool gathers_parts() const { return needs_norm() && norm_members > 1; }
   // The learning rates of the ranks travel with the norm, and are compared
   // before a weight is stepped; or in a collective of their own, of which the
   // next step sees the result.

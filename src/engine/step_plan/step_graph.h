@@ -107,6 +107,8 @@ struct Gathered {
 //               module ops stay.first to stay.last
 //   clipping, check_finite:
 //               squares_b -> (exchange) -> norm -> every adamw_b
+//   norm over several parts of the model:
+//               ... (exchange) -> norm_part -> gather_norm_parts -> norm
 //   loss scale: the same, and norm -> backwards of the next step
 //   otherwise, or in stage 0: adamw_b of one bucket ->
 //               gather_learning_rates -> adamw_b of the next step
@@ -144,6 +146,11 @@ struct StepGraph {
   commsched_buffer_id_t all_sums = kNoId;
   // The sum over the ranks, and the learning rate of each.
   commsched_buffer_id_t total = kNoId;
+  // The sum of this rank's part of the model, and those of all parts:
+  // gathers_parts().
+  commsched_buffer_id_t part = kNoId;
+  commsched_buffer_id_t parts = kNoId;
+  commsched_op_id_t add_part = kNoId;
   commsched_buffer_id_t control = kNoId;  // All of a LossScale.
   std::vector<uint64_t> sums_offset;      // By bucket, in local_sums.
   uint64_t local_blocks = 0;              // Of local_sums.

@@ -34,6 +34,7 @@ template <typename T>
 Status CopyOf(RankState* state, const Kernels& kernels,
               const std::vector<T>& values, T** out) {
   ENGINE_RETURN_IF_ERROR(state->Keep(values.size(), out));
+  if (values.empty()) return Status();
   return kernels.Copy(*out, values.data(), values.size() * sizeof(T));
 }
 

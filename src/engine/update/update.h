@@ -82,13 +82,8 @@ class Update {
 
  private:
   const StepGraph& graph() const { return plan_->graph(); }
-  // Of this rank.
-  Status SendValues(double* into) const;
 
   // update.cc
-  Status PrepareNorm();
-  // Where the sums of a parameter's blocks are.
-  std::vector<commsched_run_t> BlocksOf(uint32_t parameter) const;
   Status FinishGradients(uint32_t bucket);
   Status StepBucket(uint32_t bucket,
                     const commsched_engine_update_args_t& args);
@@ -99,18 +94,30 @@ class Update {
   std::vector<commsched_optimizer_segment_t> SegmentsOf(uint32_t bucket) const;
   commsched_optimizer_bucket_t BucketFor(uint32_t bucket) const;
   Status CopyNext(size_t index);
+
+  // norm.cc
+  Status PrepareNorm();
+  Status PrepareParts();
+  // Where the sums of a parameter's blocks are.
+  std::vector<commsched_run_t> BlocksOf(uint32_t parameter) const;
+  std::vector<commsched_run_t> CountedBlocks() const;
   // Until what the norm is the root of has arrived, with which the norm's op
   // has begun.
   Status BeginNorm();
   Status EndNorm(float clip_norm);
   Status Squares(uint32_t bucket);
   Status LocalTotal();
+  Status AddPart();
+  // What this rank tells the others.
+  Status SendValues(double* into) const;
   // What the norm is the root of, once it has arrived.
   struct Sums {
     const double* values = nullptr;  // Null: there is no norm.
     uint64_t count = 0;
   };
   Status AddUp(Sums* out_sums) const;
+  // Of this rank's part of the model.
+  Status AddUpPart(Sums* out_sums) const;
   Status Decide(const Sums& sums, float clip_norm,
                 commsched_step_state_t* state) const;
 
@@ -130,6 +137,7 @@ class Update {
   // Constant after Prepare().
   NormSums norm_sums_;
   NormSums rates_in_sums_;  // Where they are in all sums.
+  NormSums counted_;        // Of the sums of parameters: gathers_parts().
   StepReports reports_;
   commsched_step_state_t* unclipped_ = nullptr;   // With a norm.
   std::vector<commsched_step_state_t*> of_sets_;  // By option set.

@@ -61,6 +61,7 @@ class StepBuilder {
   Status AddRates();
   Status AddNorm();
   Status AddNormExchange();
+  Status AddNormParts(commsched_buffer_id_t source);
   Status AddOptimizer();
   Status AddStep(uint32_t bucket);
 

@@ -96,6 +96,13 @@ Status StepBuilder::AddNormBuffers() {
         "norm_total", COMMSCHED_F64, COMMSCHED_BOUND,
         1 + spec_.agreed_values() * spec_.num_shards(), &out_.total));
   }
+  if (spec_.gathers_parts()) {
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer("norm_part", COMMSCHED_F64,
+                                             COMMSCHED_BOUND, 1, &out_.part));
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
+        "norm_parts", COMMSCHED_F64, COMMSCHED_BOUND,
+        static_cast<uint64_t>(spec_.norm_members), &out_.parts));
+  }
   return writer_.AddBuffer("step_control", COMMSCHED_F64, COMMSCHED_BOUND,
                            kStateDoubles, &out_.control);
 }

@@ -164,11 +164,16 @@ Status StepBuilder::AddNorm() {
   commsched_buffer_id_t source = out_.local_sums;
   if (spec_.gathers_block_sums()) source = out_.all_sums;
   if (spec_.reduces_norm()) source = out_.total;
+  std::vector<commsched_access_t> accesses = {
+      Access(source, COMMSCHED_READ),
+      Access(out_.control, COMMSCHED_READ_WRITE)};
+  if (spec_.gathers_parts()) {
+    ENGINE_RETURN_IF_ERROR(AddNormParts(source));
+    accesses.push_back(Access(out_.parts, COMMSCHED_READ));
+  }
   return writer_.AddCompute(
-      "norm",
-      {Access(source, COMMSCHED_READ),
-       Access(out_.control, COMMSCHED_READ_WRITE)},
-      static_cast<double>(out_.local_blocks) * sizeof(double), &out_.norm);
+      "norm", accesses, static_cast<double>(out_.local_blocks) * sizeof(double),
+      &out_.norm);
 }
 
 // Block sums of all ranks, so that each adds them in one order whatever the
@@ -193,6 +198,21 @@ Status StepBuilder::AddNormExchange() {
       "reduce_norm",
       {COMMSCHED_ALL_REDUCE, COMMSCHED_SUM, Access(out_.total, COMMSCHED_READ),
        Access(out_.total, COMMSCHED_WRITE)});
+}
+
+// One number of each part of the model, so that the ranks of all parts decide
+// alike.
+Status StepBuilder::AddNormParts(commsched_buffer_id_t source) {
+  ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
+      "norm_part",
+      {Access(source, COMMSCHED_READ), Access(out_.part, COMMSCHED_WRITE)},
+      static_cast<double>(out_.local_blocks) * sizeof(double), &out_.add_part));
+  GraphWriter::Collective gather;
+  gather.input = Access(out_.part, COMMSCHED_READ);
+  gather.output = Access(out_.parts, COMMSCHED_WRITE);
+  ENGINE_RETURN_IF_ERROR(
+      writer_.AddGroup("norm_parts", spec_.norm_members, &gather.group));
+  return writer_.AddCollective("gather_norm_parts", gather);
 }
 
 // With the rates go the gathers of stages 1 and 2, of which none is to wait for

@@ -1,0 +1,227 @@
+// The norm of a step, and what is decided by it.
+
+#include <algorithm>
+#include <ranges>
+
+#include "engine/update/update.h"
+
+namespace commsched::engine {
+
+// Where the sums are that a norm is made of.
+Status Update::PrepareNorm() {
+  ENGINE_RETURN_IF_ERROR(spec_.state->Keep(1, &unclipped_));
+  if (plan_->spec().gathers_parts()) ENGINE_RETURN_IF_ERROR(PrepareParts());
+  if (plan_->spec().reduces_norm()) {
+    return norm_sums_.Init(spec_.state, kernels_, {CountedBlocks()});
+  }
+  std::vector<std::vector<commsched_run_t>> parts;
+  for (uint32_t p = 0; p < spec_.model->parameters().size(); ++p) {
+    parts.push_back(BlocksOf(p));
+  }
+  ENGINE_RETURN_IF_ERROR(norm_sums_.Init(spec_.state, kernels_, parts));
+  if (!plan_->spec().gathers_block_sums()) return Status();
+  std::vector<std::vector<commsched_run_t>> rates;
+  for (uint64_t rank = 0; rank < plan_->spec().num_shards(); ++rank) {
+    for (uint64_t i = 0; i < values_.size(); ++i) {
+      rates.push_back(
+          {{rank * graph().local_count + graph().local_blocks + i, 1}});
+    }
+  }
+  return rates_in_sums_.Init(spec_.state, kernels_, rates);
+}
+
+// Which parameters, or in a sum over the ranks which one, are this part's.
+Status Update::PrepareParts() {
+  if (plan_->spec().reduces_norm()) {
+    return counted_.Init(spec_.state, kernels_, {{{0, 1}}});
+  }
+  std::vector<commsched_run_t> counted;
+  for (uint32_t p = 0; p < spec_.model->parameters().size(); ++p) {
+    if (spec_.model->parameters()[p].counted) counted.push_back({p, 1});
+  }
+  return counted_.Init(spec_.state, kernels_, {counted});
+}
+
+// Of this rank's shards. All of them, in memory order, unless other ranks count
+// some.
+std::vector<commsched_run_t> Update::CountedBlocks() const {
+  const std::vector<Parameter>& parameters = spec_.model->parameters();
+  if (std::all_of(parameters.begin(), parameters.end(),
+                  [](const Parameter& p) { return p.counted; })) {
+    return {{0, graph().local_blocks}};
+  }
+  std::vector<commsched_run_t> runs;
+  for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
+    for (const Segment& each : spec_.state->bucket(b).segments) {
+      if (!parameters[each.parameter].counted) continue;
+      runs.push_back({graph().sums_offset[b] + each.in_shard / kBlockElements,
+                      (each.count + kBlockElements - 1) / kBlockElements});
+    }
+  }
+  return runs;
+}
+
+std::vector<commsched_run_t> Update::BlocksOf(uint32_t parameter) const {
+  const Slot& slot = plan_->layout().slots[parameter];
+  const uint64_t blocks_per_shard =
+      plan_->ShardCount(slot.bucket) / kBlockElements;
+  uint64_t block = slot.offset / kBlockElements;
+  const uint64_t end = block + (spec_.model->parameters()[parameter].count +
+                                kBlockElements - 1) /
+                                   kBlockElements;
+  std::vector<commsched_run_t> runs;
+  while (block < end) {
+    const uint64_t shard = block / blocks_per_shard;
+    const uint64_t in_shard = block - shard * blocks_per_shard;
+    const uint64_t count = std::min(end - block, blocks_per_shard - in_shard);
+    runs.push_back({shard * graph().local_count +
+                        graph().sums_offset[slot.bucket] + in_shard,
+                    count});
+    block += count;
+  }
+  return runs;
+}
+
+// Takes the buckets in the order in which their reductions arrive.
+Status Update::BeginNorm() {
+  if (norm_begun_) return Status();
+  for (uint32_t b : std::views::reverse(graph().first_use)) {
+    ENGINE_RETURN_IF_ERROR(FinishGradients(b));
+    ENGINE_RETURN_IF_ERROR(spec_.ops->Run(graph().buckets[b].squares, [&] {
+      ENGINE_RETURN_IF_ERROR(Squares(b));
+      if (!plan_->spec().gathers_block_sums() ||
+          b != graph().first_use.back()) {
+        return Status();
+      }
+      return SendValues(spec_.state->norm().local_sums.data() +
+                        graph().local_blocks);
+    }));
+  }
+  if (plan_->spec().reduces_norm()) {
+    ENGINE_RETURN_IF_ERROR(
+        spec_.ops->Run(graph().local_total, [&] { return LocalTotal(); }));
+  }
+  if (plan_->spec().gathers_parts()) {
+    ENGINE_RETURN_IF_ERROR(
+        spec_.ops->Run(graph().add_part, [&] { return AddPart(); }));
+  }
+  ENGINE_RETURN_IF_ERROR(spec_.ops->Before(graph().norm));
+  norm_begun_ = true;
+  return Status();
+}
+
+// On the host nothing is stepped with what CheckReports() refuses.
+Status Update::EndNorm(float clip_norm) {
+  has_norm_ = true;
+  norm_begun_ = false;
+  if (clip_norm == 0) clip_norm = spec_.clip_norm;
+  ENGINE_RETURN_IF_ERROR(spec_.ops->Finish(graph().norm, [&] {
+    Sums sums;
+    ENGINE_RETURN_IF_ERROR(AddUp(&sums));
+    ENGINE_RETURN_IF_ERROR(Decide(sums, clip_norm, spec_.state->control()));
+    const double* rates = nullptr;
+    if (plan_->spec().reduces_norm()) {
+      rates = spec_.state->norm().total.data() + 1;
+    } else if (plan_->spec().gathers_block_sums()) {
+      rates = spec_.state->norm().sent_rates.data();
+      ENGINE_RETURN_IF_ERROR(
+          rates_in_sums_.Add(kernels_, spec_.state->norm().all_sums.data(),
+                             spec_.state->norm().sent_rates.data()));
+    }
+    return reports_.Send(kernels_, step_, spec_.state->control(),
+                         {rates, step_ - (values_are_late_ ? 1 : 0)});
+  }));
+  return CheckReports();
+}
+
+// What update decides with, but for the clipping.
+Status Update::ReadNorm(double* out_norm) {
+  ENGINE_RETURN_IF_ERROR(BeginNorm());
+  Sums sums;
+  ENGINE_RETURN_IF_ERROR(AddUp(&sums));
+  ENGINE_RETURN_IF_ERROR(kernels_.Copy(unclipped_, spec_.state->control(),
+                                       sizeof(commsched_step_state_t)));
+  ENGINE_RETURN_IF_ERROR(Decide(sums, 0, unclipped_));
+  commsched_step_state_t state = {};
+  ENGINE_RETURN_IF_ERROR(kernels_.Copy(&state, unclipped_, sizeof(state)));
+  ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
+  *out_norm = state.norm;
+  return Status();
+}
+
+Status Update::Squares(uint32_t bucket) {
+  const BucketMemory& memory = spec_.state->bucket(bucket);
+  double* sums =
+      spec_.state->norm().local_sums.data() + graph().sums_offset[bucket];
+  const commsched_dtype_t dtype =
+      plan_->spec().reduced(plan_->layout().buckets[bucket]);
+  for (const Segment& segment : memory.segments) {
+    ENGINE_RETURN_IF_ERROR(kernels_.BlockSquares(
+        memory.my_gradients + segment.in_shard * SizeOf(dtype), dtype,
+        segment.count, sums + segment.in_shard / kBlockElements));
+  }
+  return Status();
+}
+
+// Non-deterministic mode: the blocks of this rank in memory order, and where
+// the ranks' learning rates add up with those of nobody else.
+Status Update::LocalTotal() {
+  double* const rates = spec_.state->norm().total.data() + 1;
+  ENGINE_RETURN_IF_ERROR(
+      kernels_.Fill(rates, 0, spec_.state->norm().total.count() - 1));
+  ENGINE_RETURN_IF_ERROR(SendValues(rates + spec_.rank * values_.size()));
+  return norm_sums_.Add(kernels_, spec_.state->norm().local_sums.data(),
+                        spec_.state->norm().total.data());
+}
+
+Status Update::SendValues(double* into) const {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    ENGINE_RETURN_IF_ERROR(kernels_.Fill(into + i, values_[i], 1));
+  }
+  return Status();
+}
+
+Status Update::AddPart() {
+  Sums sums;
+  ENGINE_RETURN_IF_ERROR(AddUpPart(&sums));
+  return counted_.Add(kernels_, sums.values, spec_.state->norm().part.data());
+}
+
+Status Update::AddUp(Sums* out_sums) const {
+  if (!plan_->spec().gathers_parts()) return AddUpPart(out_sums);
+  const NormMemory& norm = spec_.state->norm();
+  *out_sums = {norm.parts.data(), norm.parts.count()};
+  return Status();
+}
+
+// By parameter, and then in the order of registration, which neither bucketing
+// nor sharding changes.
+Status Update::AddUpPart(Sums* out_sums) const {
+  NormMemory& norm = spec_.state->norm();
+  if (plan_->spec().reduces_norm()) {
+    *out_sums = {norm.total.data(), 1};
+    return Status();
+  }
+  const double* const sums = plan_->spec().gathers_block_sums()
+                                 ? norm.all_sums.data()
+                                 : norm.local_sums.data();
+  *out_sums = {norm.part_sums.data(), norm.part_sums.count()};
+  return norm_sums_.Add(kernels_, sums, norm.part_sums.data());
+}
+
+Status Update::Decide(const Sums& sums, float clip_norm,
+                      commsched_step_state_t* state) const {
+  commsched_decide_args_t args = {};
+  args.state = state;
+  args.sums = sums.values;
+  args.count = sums.count;
+  args.clip_norm = double{clip_norm};
+  args.beta1 = double{spec_.optimizer->beta1};
+  args.beta2 = double{spec_.optimizer->beta2};
+  args.step = static_cast<double>(step_);
+  args.window = plan_->spec().scales_loss ? spec_.loss_scale_window : 0;
+  args.max_skipped_in_row = spec_.max_skipped_steps;
+  return kernels_.Decide(args);
+}
+
+}  // namespace commsched::engine
