@@ -73,7 +73,8 @@ typedef struct commsched_optimizer_table {
   uint32_t state_values;
   /// One of the two is 1. Element by element: what happens to a weight depends
   /// on that weight, its gradient and its state alone, so that a shard may be
-  /// cut anywhere. Whole tensors: `step` needs all of a parameter at once.
+  /// cut anywhere. Whole tensors: `step` needs all of a parameter at once; an
+  /// engine whose shards would cut one is refused when it is prepared.
   uint32_t element_wise, whole_tensors;
   const char* state_names[COMMSCHED_OPTIMIZER_MAX_STATE];
   /// Decay rates of moments, for which the engine computes the corrections

@@ -49,15 +49,6 @@ TEST(OptimizerTableTest, ATableThatSaysBothIsRefusedByName) {
               HasSubstr("'lion' says both element_wise and whole_tensors"));
 }
 
-TEST(OptimizerTableTest, WholeTensorsAreUnimplementedByName) {
-  commsched_optimizer_table_t table = TableNamed("muon");
-  table.element_wise = 0;
-  table.whole_tensors = 1;
-  const Status refused = CheckOptimizerTable(table);
-  EXPECT_EQ(refused.code(), COMMSCHED_UNIMPLEMENTED);
-  EXPECT_THAT(refused.message(), HasSubstr("'muon' needs whole_tensors"));
-}
-
 TEST(OptimizerTableTest, ATableWithoutAStepIsRefused) {
   commsched_optimizer_table_t table = TableNamed("lion");
   table.step = nullptr;

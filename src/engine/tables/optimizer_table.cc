@@ -80,11 +80,6 @@ Status CheckOptimizerTable(const commsched_optimizer_table_t& table) {
   ENGINE_RETURN_IF_ERROR(CheckState(table));
   ENGINE_RETURN_IF_ERROR(CheckFraction(table, "beta1", table.beta1));
   ENGINE_RETURN_IF_ERROR(CheckFraction(table, "beta2", table.beta2));
-  if (!element_wise) {
-    return Status(COMMSCHED_UNIMPLEMENTED,
-                  Subject(table) +
-                      "needs whole_tensors, but shards cut parameters as yet");
-  }
   if (table.check == nullptr) return Status();
   const commsched_status_t code = table.check(&table);
   if (code == COMMSCHED_OK) return Status();
