@@ -65,6 +65,11 @@ typedef struct commsched_engine_saver_desc {
   /// Not 0: replaces the checkpoint in the folder, and removes the files there,
   /// of whatever run, once the own index stands.
   uint32_t overwrite;
+  /// 1: one file with all of the state, which rank 0 of the engine's group
+  /// writes, and has memory for. Each save collects it there, so that it is
+  /// collective; other ranks write nothing, and need no folder. Equal on all
+  /// ranks. Any number of ranks loads it, as any other checkpoint.
+  uint32_t whole;
 } commsched_engine_saver_desc_t;
 
 static inline commsched_engine_saver_desc_t commsched_engine_saver_desc_init(
@@ -273,6 +278,26 @@ COMMSCHED_API commsched_status_t commsched_engine_checkpoint_load(
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_checkpoint_export(
     const commsched_engine_checkpoint_t* checkpoint, const char* path);
+
+/// Collects the fp32 masters of a parameter on one rank, `root` of the engine's
+/// group. Collective: all members call it alike, between steps; it drains. The
+/// first call makes a communicator.
+///
+/// Shape:     `out_values` holds `count` elements, row-major: all of the
+///            parameter. Read on `root` only; memory of the host.
+/// Threads:   one per engine at a time.
+/// Blocks:    until all members have called, at most `launch_timeout_ns`.
+/// Errors:    INVALID_ARGUMENT     no such rank; on `root` NULL, another count
+///                                 than the parameter's
+///            NOT_FOUND            no such parameter
+///            FAILED_PRECONDITION  not built, or within a step
+///            DEADLINE_EXCEEDED    a member did not call
+///            RESOURCE_EXHAUSTED   no memory for the parameter
+///            or the session's first failure, or the pool's
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_engine_gather_parameter(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    uint32_t root, float* out_values, uint64_t count);
 
 /// The elements of a parameter whose fp32 master this rank saves: each element
 /// is one rank's of the engine's group, in every stage and whatever the dtypes.

@@ -79,6 +79,10 @@ Status Saver::Create(Snapshot snapshot, const Options& options,
   if (!valid.ok()) return InvalidArgument("engine: saver: " + valid.message());
   ENGINE_RETURN_IF_ERROR(CheckFolder(options.folder));
   std::unique_ptr<Saver> saver(new Saver(std::move(snapshot), options));
+  if (!saver->snapshot_.writes) {
+    *out = std::move(saver);
+    return Status();
+  }
   ENGINE_RETURN_IF_ERROR(saver->TakeFolder());
   ENGINE_RETURN_IF_ERROR(saver->Prepare());
   *out = std::move(saver);
@@ -204,6 +208,7 @@ Status Saver::Save(std::map<std::string, std::string> metadata) {
   snapshot_.add_metadata(&metadata);
   metadata_ = std::move(metadata);
   has_saved_ = true;
+  if (!snapshot_.writes) return Status();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     writing_ = true;

@@ -25,6 +25,8 @@ struct Snapshot {
   uint64_t world = 1;
   uint64_t zero_stage = 0;
   std::string slice;  // Unless the saver's caller names another.
+  bool writes =
+      true;  // Else another rank has all of it: no file is this one's.
   // The parameters, as registered.
   std::vector<CheckpointIndex::Tensor> tensors;
   // What this rank saves; hashes and offsets are the saver's.

@@ -298,6 +298,7 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
                .model = &model_,
                .state = &state_,
                .ops = &bound_}),
+      gather_(&allocator_, &kernels_),
       step_cursor_(desc_.allow_skipped_modules != 0),
       forward_cursor_(desc_.allow_skipped_modules != 0) {}
 

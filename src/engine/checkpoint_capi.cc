@@ -64,7 +64,7 @@ Status CreateSaver(commsched_engine_t* engine_handle,
                                           .slice = copy.slice,
                                           .overwrite = copy.overwrite != 0};
   engine::Snapshot snapshot;
-  ENGINE_RETURN_IF_ERROR(engine_handle->engine.MakeSnapshot(&snapshot));
+  ENGINE_RETURN_IF_ERROR(engine_handle->engine.MakeSnapshot(copy.whole != 0, &snapshot));
   ENGINE_RETURN_IF_ERROR(
       engine::Saver::Create(std::move(snapshot), options, &handle->saver));
   *out_saver = handle.release();
@@ -182,6 +182,15 @@ commsched_status_t commsched_engine_master_range(
     ENGINE_RETURN_IF_ERROR(NotNull(out_offset, "out_offset"));
     ENGINE_RETURN_IF_ERROR(NotNull(out_count, "out_count"));
     return engine->engine.MasterRange(parameter, out_offset, out_count);
+  });
+}
+
+commsched_status_t commsched_engine_gather_parameter(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    uint32_t root, float* out_values, uint64_t count) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine.GatherParameter(parameter, root, out_values, count);
   });
 }
 

@@ -26,6 +26,7 @@
 #include "engine/run/cursor.h"
 #include "engine/run/order_recording.h"
 #include "engine/run/poison.h"
+#include "engine/run/state_gather.h"
 #include "engine/state/memory.h"
 #include "engine/state/offload.h"
 #include "engine/state/rank_state.h"
@@ -110,10 +111,13 @@ class Engine {
 
   // Checkpoints, between steps (snapshot.cc).
   // For a saver: what this rank saves, and how it is copied.
-  Status MakeSnapshot(Snapshot* out);
+  // `whole`: rank 0 saves all of it.
+  Status MakeSnapshot(bool whole, Snapshot* out);
   Status MasterRange(uint32_t parameter, uint64_t* out_offset,
                      uint64_t* out_count);
   Status GetMasterRange(uint32_t parameter, float* out_values, uint64_t count);
+  Status GatherParameter(uint32_t parameter, uint32_t root, float* out_values,
+                         uint64_t count);
   // Takes parameters, optimizer state and the number of steps.
   Status Restore(const Checkpoint& checkpoint);
 
@@ -221,12 +225,18 @@ class Engine {
   }
 
   // snapshot.cc
-  SavedState saved_state() {
-    return {model_, *step_plan_, optimizer_, group_rank_, state_values()};
+  SavedState saved_state() { return saved_state_of(group_rank_); }
+  // What rank `rank` saves; this rank's values.
+  SavedState saved_state_of(uint32_t rank) {
+    return {model_, *step_plan_, optimizer_, rank, state_values()};
   }
   uint64_t steps() const { return step_offset_ + steps_done_; }
   // All that a snapshot has of the state. Drains.
   Status CopyOut(float* out);
+  Status GatherOut(float* out);
+  // A value of the optimizer's state, or kValueKind, of a parameter.
+  Status GatherKind(uint32_t parameter, const std::string& kind, uint32_t root,
+                    float* out);
 
   // Constant after construction.
   const commsched_engine_desc_t desc_;
@@ -253,6 +263,7 @@ class Engine {
   // Last, so that sessions are destroyed before the memory they are bound to.
   BoundStep bound_;
   Update update_;
+  StateGather gather_;
 
   // While the order is recorded; there are no sessions then.
   bool recording_ = false;

@@ -8,17 +8,23 @@
 
 namespace commsched::engine {
 
-Status Engine::MakeSnapshot(Snapshot* out) {
+Status Engine::MakeSnapshot(bool whole, Snapshot* out) {
   if (!built()) return OutOfOrder("saver_create");
   Snapshot snapshot;
-  saved_state().Describe(&snapshot);
+  if (whole) {
+    saved_state().DescribeWhole(&snapshot);
+  } else {
+    saved_state().Describe(&snapshot);
+  }
   snapshot.slice = slice_;
   snapshot.check = [this](uint64_t* out_step) {
     if (phase_ != Phase::kBetweenSteps) return OutOfOrder("save");
     *out_step = steps();
     return SessionFailure();
   };
-  snapshot.copy_out = [this](float* values) { return CopyOut(values); };
+  snapshot.copy_out = [this, whole](float* values) {
+    return whole ? GatherOut(values) : CopyOut(values);
+  };
   snapshot.add_metadata = [this](std::map<std::string, std::string>* metadata) {
     SaveLossScale(update_.reported(), spec_.scales_loss, metadata);
   };
@@ -35,6 +41,55 @@ Status Engine::CopyOut(float* out) {
   ENGINE_RETURN_IF_ERROR(saved.CopyMoments(&out));
   ENGINE_RETURN_IF_ERROR(Drain());
   return saved.CopyMasters(&out);
+}
+
+// Of every kind and parameter, in the order of the pieces of a whole snapshot.
+Status Engine::GatherOut(float* out) {
+  ENGINE_RETURN_IF_ERROR(Drain());
+  std::vector<std::string> kinds = saved_state().Moments();
+  kinds.push_back(kValueKind);
+  for (const std::string& kind : kinds) {
+    for (uint32_t p = 0; p < model_.parameters().size(); ++p) {
+      ENGINE_RETURN_IF_ERROR(GatherKind(p, kind, /*root=*/0, out));
+      if (group_rank_ == 0) out += model_.parameters()[p].count;
+    }
+  }
+  return Status();
+}
+
+Status Engine::GatherKind(uint32_t parameter, const std::string& kind,
+                          uint32_t root, float* out) {
+  ENGINE_RETURN_IF_ERROR(gather_.Open(agreement_.context(), agreement_.group(),
+                                      desc_.launch_timeout_ns));
+  StateGather::Pieces pieces;
+  for (uint32_t rank = 0; rank < static_cast<uint32_t>(spec_.world); ++rank) {
+    pieces.counts.push_back(saved_state_of(rank).PieceOf(parameter).count);
+  }
+  pieces.read = [&](float* mine) {
+    SavedState saved = saved_state();
+    return saved.CopyPiece(saved.PieceOf(parameter), kind, mine);
+  };
+  return gather_.Gather(pieces, root, out);
+}
+
+Status Engine::GatherParameter(uint32_t parameter, uint32_t root,
+                               float* out_values, uint64_t count) {
+  ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
+  if (!built()) return OutOfOrder("gather_parameter");
+  if (root >= static_cast<uint32_t>(spec_.world)) {
+    return InvalidArgument("engine: gather_parameter to rank " +
+                           std::to_string(root) + "; the group has " +
+                           std::to_string(spec_.world) + " ranks");
+  }
+  if (group_rank_ == root) {
+    ENGINE_RETURN_IF_ERROR(CheckCount("gather_parameter", parameter, count));
+    if (out_values == nullptr) {
+      return InvalidArgument(
+          "engine: out_values of gather_parameter are NULL on its root");
+    }
+  }
+  ENGINE_RETURN_IF_ERROR(Drain());
+  return GatherKind(parameter, kValueKind, root, out_values);
 }
 
 Status Engine::MasterRange(uint32_t parameter, uint64_t* out_offset,

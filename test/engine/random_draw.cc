@@ -68,7 +68,7 @@ RandomModel DrawModel(Draw& draw) {
   return model;
 }
 
-uint64_t Bytes(const RandomModel& model) {
+uint64_t BytesOfModel(const RandomModel& model) {
   uint64_t count = 0;
   for (const RandomParameter& p : model.parameters) count += p.count();
   return count * sizeof(float);
@@ -322,7 +322,7 @@ void DrawPlan(Draw& draw, RandomCase& c) {
 // Mostly less than all, so that it is often refused at first.
 void DrawLimit(Draw& draw, RandomCase& c) {
   if (c.engine.zero_stage < 2 || draw.OneIn(3)) return;
-  const uint64_t limit = 1 + draw.Below(3 * Bytes(c.model));
+  const uint64_t limit = 1 + draw.Below(3 * BytesOfModel(c.model));
   if (c.engine.zero_stage == 3 && !draw.OneIn(4)) {
     c.engine.max_live_bytes = limit;
   } else {

@@ -54,10 +54,10 @@ std::vector<std::string> AgreedByTwo(
 
 TEST(AgreementTest, ASettingThatOnlyTheOptimizersTableKnowsIsCompared) {
   const auto register_with = [](Agreement& agreement, float tilt) {
-    OptimizerTable table;
-    table.title = "Lion";
+    commsched_optimizer_table_t table = commsched_optimizer_table_init();
+    table.name = "lion";
     table.settings[0] = {"tilt", tilt};
-    return agreement.OnRegistration(StepSpec(), table, Model(2),
+    return agreement.OnRegistration(StepSpec(), Optimizer(&table), Model(2),
                                     /*records_order=*/false);
   };
   EXPECT_THAT(AgreedByTwo([&](Agreement& agreement, int rank) {

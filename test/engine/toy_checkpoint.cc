@@ -35,7 +35,7 @@ std::string TrainRank(const ToyStretch& stretch, ToyRank& toy) {
   SaverHandle saver;
   if (message.empty() && !stretch.save.empty()) {
     message = CreateToySaver(toy, stretch.save, stretch.name, &saver,
-                             stretch.overwrite);
+                             stretch.overwrite, stretch.whole);
   }
   // A stretch without a step saves what it has loaded.
   bool due = saver != nullptr && step == stretch.end;
@@ -59,8 +59,9 @@ std::string TrainRank(const ToyStretch& stretch, ToyRank& toy) {
 
 std::string CreateToySaver(ToyRank& toy, const std::string& folder,
                            const std::string& name, SaverHandle* out,
-                           bool overwrite) {
+                           bool overwrite, bool whole) {
   auto desc = commsched_engine_saver_desc_init();
+  desc.whole = whole ? 1 : 0;
   desc.overwrite = overwrite ? 1 : 0;
   desc.folder = folder.c_str();
   desc.run = name.c_str();

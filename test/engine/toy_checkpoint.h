@@ -36,6 +36,7 @@ struct ToyStretch {
   std::string name = "run";
   uint32_t save_every = 0;  // 0: after the last step.
   bool overwrite = false;   // Checkpoints of other runs.
+  bool whole = false;       // One file.
 };
 
 // Returns "" or the message of the first failure. `out_weights` is by rank, and
@@ -46,7 +47,7 @@ std::string TrainToy(const ToyStretch& stretch,
 // Makes a saver; "" or the message.
 std::string CreateToySaver(ToyRank& toy, const std::string& folder,
                            const std::string& name, SaverHandle* out,
-                           bool overwrite = false);
+                           bool overwrite = false, bool whole = false);
 
 std::string OpenToyCheckpoint(const std::string& folder, CheckpointHandle* out);
 

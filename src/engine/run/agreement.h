@@ -45,6 +45,8 @@ class Agreement {
 
   // First, and again after a build that was declined.
   Status KeepContext();
+  commsched_context_t* context() const { return context_.get(); }
+  commsched_group_t* group() const { return group_.get(); }
 
   // Building. All ranks of the world come, as they do to the session, so that a
   // difference within one group keeps no other group waiting.

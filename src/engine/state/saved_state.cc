@@ -30,6 +30,39 @@ void SavedState::Describe(Snapshot* snapshot) const {
   }
 }
 
+void SavedState::DescribeWhole(Snapshot* snapshot) const {
+  Describe(snapshot);
+  snapshot->writes = rank_ == 0;
+  snapshot->rank = 0;
+  snapshot->world = 1;
+  snapshot->pieces.clear();
+  if (!snapshot->writes) return;
+  std::vector<std::string> kinds = Moments();
+  kinds.push_back(kValueKind);
+  for (const std::string& kind : kinds) {
+    for (const Parameter& parameter : model_.parameters()) {
+      snapshot->pieces.push_back({.kind = kind,
+                                  .parameter = parameter.name,
+                                  .dtype = "F32",
+                                  .shape = parameter.dims,
+                                  .begin = 0,
+                                  .count = parameter.count});
+    }
+  }
+}
+
+Status SavedState::CopyPiece(const SavedPiece& piece, const std::string& kind,
+                             float* out) {
+  if (piece.count == 0) return Status();
+  if (kind == kValueKind) {
+    return values_.ReadMasters(piece.bucket, piece.at, out, piece.count);
+  }
+  const std::vector<std::string> moments = Moments();
+  const auto moment = static_cast<uint64_t>(
+      std::find(moments.begin(), moments.end(), kind) - moments.begin());
+  return values_.ReadMoment(piece.bucket, moment, piece.at, out, piece.count);
+}
+
 Status SavedState::CopyMoments(float** out) {
   const std::vector<SavedPiece> pieces = Pieces();
   for (uint64_t moment = 0; moment < spec_.moments; ++moment) {

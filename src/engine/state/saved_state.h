@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -47,9 +48,18 @@ class SavedState {
   // Fills in all of `snapshot` that is constant, but for the slice. Its pieces
   // are those of each moment and then those of the masters.
   void Describe(Snapshot* snapshot) const;
+  // The same of one rank that saves all of every parameter, or of the others,
+  // which save nothing.
+  void DescribeWhole(Snapshot* snapshot) const;
   // Copies the elements of these pieces to `*out`, and moves it behind them.
   Status CopyMoments(float** out);
   Status CopyMasters(float** out);
+
+  // Copies a piece of this rank's: of `kind`, one of those above.
+  Status CopyPiece(const SavedPiece& piece, const std::string& kind,
+                   float* out);
+  // What the optimizer keeps, in the order in which it lies in memory.
+  std::vector<std::string> Moments() const;
 
   // The only piece of `parameter` that this rank saves. Its count is 0 if there
   // is none.
@@ -72,8 +82,6 @@ class SavedState {
  private:
   std::vector<SavedPiece> Pieces() const;
   std::vector<SavedPiece> PiecesOf(uint32_t bucket) const;
-  // What the optimizer keeps, in the order in which it lies in memory.
-  std::vector<std::string> Moments() const;
   // The checkpoint is of this model: for each parameter the index of its
   // tensor.
   Status FindTensors(const Checkpoint& checkpoint,

@@ -102,8 +102,12 @@ Status Update::BeginNorm() {
         spec_.ops->Run(graph().local_total, [&] { return LocalTotal(); }));
   }
   if (plan_->spec().gathers_parts()) {
-    ENGINE_RETURN_IF_ERROR(
-        spec_.ops->Run(graph().add_part, [&] { return AddPart(); }));
+    ENGINE_RETURN_IF_ERROR(spec_.ops->Run(graph().add_part, [&] {
+      Sums sums;
+      ENGINE_RETURN_IF_ERROR(AddUpPart(&sums));
+      return counted_.Add(kernels_, sums.values,
+                          spec_.state->norm().part.data());
+    }));
   }
   ENGINE_RETURN_IF_ERROR(spec_.ops->Before(graph().norm));
   norm_begun_ = true;
@@ -179,12 +183,6 @@ Status Update::SendValues(double* into) const {
     ENGINE_RETURN_IF_ERROR(kernels_.Fill(into + i, values_[i], 1));
   }
   return Status();
-}
-
-Status Update::AddPart() {
-  Sums sums;
-  ENGINE_RETURN_IF_ERROR(AddUpPart(&sums));
-  return counted_.Add(kernels_, sums.values, spec_.state->norm().part.data());
 }
 
 Status Update::AddUp(Sums* out_sums) const {

@@ -110,7 +110,6 @@ class Update {
   Status EndNorm(float clip_norm);
   Status Squares(uint32_t bucket);
   Status LocalTotal();
-  Status AddPart();
   // What this rank tells the others.
   Status SendValues(double* into) const;
   // What the norm is the root of, once it has arrived.
