@@ -167,13 +167,11 @@ function(commsched_engine_library)
   file(GLOB checkpoint CONFIGURE_DEPENDS
        ${PROJECT_SOURCE_DIR}/src/checkpoint/*.cc
        ${PROJECT_SOURCE_DIR}/src/checkpoint/*/*.cc)
-  set(internals attention/head_split.cc attention/steps.cc run/agreement.cc
-                run/cursor.cc run/session_watch.cc
-                state/offload.cc state/rank_state.cc tables/adamw.cc
-                tables/kernels.cc tables/optimizer_table.cc tables/sgd.cc
-                update/loss_scale.cc update/norm_sums.cc update/step_reports.cc
-                update/update.cc update/verdict.cc)
-  list(TRANSFORM internals PREPEND ${folder}/)
+  # Of attention, what stands without an engine; of tables, what no device needs.
+  set(internals ${sources})
+  list(FILTER internals INCLUDE REGEX
+    "/src/engine/(run/|state/|tables/|update/|attention/(head_split|steps)[.])")
+  list(FILTER internals EXCLUDE REGEX "/cuda_tables")
   set(planning ${sources})
   list(FILTER planning INCLUDE REGEX "/src/engine/(model|step_plan)/")
   list(REMOVE_ITEM sources ${internals} ${planning})

@@ -173,6 +173,9 @@ void DeclareRanks(CLI::App& app, Options& o, RawOptions& raw) {
   app.add_option("--bucket-bytes", raw.bucket_bytes,
                  "Bytes of one bucket, such as 64KiB [nano 256KiB, mini 4MiB, "
                  "small 25MiB]");
+  flag("--bucket-merge", o.bucket_merge,
+       "Merge or cut buckets where a step is predicted to get shorter: auto "
+       "(without --bucket-bytes), on or off");
   flag("--edge-bytes", raw.edge_bytes,
        "Bytes of the first and the last bucket, if less; 0: like the others");
 }
@@ -403,9 +406,12 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
         "--schedule is '", raw.schedule, "'; it must be overlap or serial"));
   }
   o.serial = raw.schedule == "serial";
-  if (o.priority != "auto" && o.priority != "on" && o.priority != "off") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--priority is '", o.priority, "'; it must be auto, on or off"));
+  for (const auto& [flag, value] :
+       {std::pair("--priority", o.priority),
+        std::pair("--bucket-merge", o.bucket_merge)}) {
+    if (value == "auto" || value == "on" || value == "off") continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " is '", value, "'; it must be auto, on or off"));
   }
   if (o.optimizer != "adamw" && o.optimizer != "sgd") {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -467,7 +473,9 @@ absl::Status SetModel(const RawOptions& raw, Options& o) {
   for (const ModelDefaults& defaults : kModelDefaults) {
     if (o.model != defaults.model) continue;
     o.lr = raw.lr.value_or(defaults.lr);
-    if (o.bucket_bytes == 0) o.bucket_bytes = defaults.bucket_bytes;
+    const bool given = o.bucket_bytes > 0;
+    if (!given) o.bucket_bytes = defaults.bucket_bytes;
+    if (o.bucket_merge == "auto") o.bucket_merge = given ? "off" : "on";
   }
   const absl::Status status = ValidateConfig(o.config);
   return status.ok() ? SetShard(raw, o) : status;

@@ -43,9 +43,10 @@ struct Options {
   double loss_scale = 0;              // 0: none. The type's by default.
   double lr = 0;                      // The model's by default.
   int64_t seed = 1;
-  uint64_t bucket_bytes = 0;  // The model's by default.
-  uint64_t cap_bytes = 0;     // 0: no cap.
-  int64_t cap_launches = 0;   // 0: no cap.
+  uint64_t bucket_bytes = 0;          // The model's by default.
+  std::string bucket_merge = "auto";  // Then on, if these are the model's.
+  uint64_t cap_bytes = 0;             // 0: no cap.
+  int64_t cap_launches = 0;           // 0: no cap.
   // 0: no merging; COMMSCHED_COALESCE_AUTO: by cost.
   uint64_t coalesce_bytes = UINT64_MAX;
   uint64_t arena_bytes = 0;       // 0: the engine's choice.

@@ -213,6 +213,9 @@ absl::Status Rank::CreateEngine() {
   desc.zero_stage = static_cast<uint32_t>(options_.zero);
   desc.micro_batches = static_cast<uint32_t>(options_.micro_batches);
   desc.bucket_bytes = options_.bucket_bytes;
+  desc.bucket_merge = options_.bucket_merge == "on"
+                          ? COMMSCHED_BUCKET_MERGE_ON
+                          : COMMSCHED_BUCKET_MERGE_OFF;
   desc.edge_bucket_bytes = options_.edge_bytes;
   const commsched_optimizer_table_t optimizer =
       options_.optimizer == "sgd" ? commsched_sgd(kMomentum, 0)

@@ -141,6 +141,19 @@ std::string AccumulationLine(const Report& report) {
                   report.micro_batches));
 }
 
+// Where others than the given ones were chosen.
+std::string BucketLine(const Report& report) {
+  if (report.given_buckets == 0 || report.given_buckets == report.num_buckets) {
+    return "";
+  }
+  return Line("buckets",
+              absl::StrFormat("%d instead of %d: predicted step %s instead of "
+                              "%s",
+                              report.num_buckets, report.given_buckets,
+                              FormatSeconds(report.chosen_step_s),
+                              FormatSeconds(report.given_step_s)));
+}
+
 // With ZeRO-3.
 std::string LiveLine(const Report& report) {
   if (report.peak_live_bytes == 0) return "";
@@ -242,8 +255,9 @@ std::string FormatTable(const Report& report) {
                            FormatBytes(static_cast<double>(report.due_bytes)))),
       Line("activations per rank",
            FormatBytes(static_cast<double>(report.activation_bytes))),
-      LiveLine(report), OffloadLine(report), AccumulationLine(report),
-      LossScaleLine(report), SkippedLine(report), SaveLine(report),
+      BucketLine(report), LiveLine(report), OffloadLine(report),
+      AccumulationLine(report), LossScaleLine(report), SkippedLine(report),
+      SaveLine(report),
       Line("lower bound",
            absl::StrFormat(
                "%s (CPU %s, link %s, longest cycle %s, phases %s)",
@@ -302,6 +316,9 @@ std::string FormatJson(const Report& report) {
       {"activation_bytes", report.activation_bytes},
       {"num_parameters", report.num_parameters},
       {"num_buckets", report.num_buckets},
+      {"given_buckets", report.given_buckets},
+      {"given_step_s", report.given_step_s},
+      {"chosen_step_s", report.chosen_step_s},
       {"lower_bound_s", report.bound.total_s},
       {"bound_compute_s", report.bound.compute_s},
       {"bound_link_s", report.bound.link_s},

@@ -98,6 +98,9 @@ struct Report {
   uint64_t peak_live_bytes = 0;  // Seen, most of any rank; part of the arena.
   uint64_t num_parameters = 0;
   uint64_t num_buckets = 0;
+  uint64_t given_buckets = 0;    // Before they were merged or cut; 0: not.
+  double given_step_s = 0;       // Both predicted: with those, and with what
+  double chosen_step_s = 0;      // was chosen, before any op was measured.
   uint64_t offloaded_bytes = 0;  // Per rank, in a file.
   uint64_t staging_bytes = 0;    // Part of optimizer_bytes.
   double copy_s = 0;  // Both: of a step's copies of that, mean over steps of

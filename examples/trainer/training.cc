@@ -489,6 +489,9 @@ absl::StatusOr<Report> Run::MakeReport() {
   if (!info.ok()) return info.status();
   report.num_parameters = info->num_parameters;
   report.num_buckets = info->num_buckets;
+  report.given_buckets = info->given_buckets;
+  report.given_step_s = static_cast<double>(info->given_step_ns) * 1e-9;
+  report.chosen_step_s = static_cast<double>(info->step_ns) * 1e-9;
   report.parameter_bytes = info->parameter_bytes;
   report.gradient_bytes = info->gradient_bytes;
   report.optimizer_bytes = info->optimizer_bytes;

@@ -72,6 +72,14 @@
 extern "C" {
 #endif
 
+/// Whether buckets are merged or cut by predicted cost.
+typedef enum commsched_bucket_merge {
+  /// If `bucket_bytes` is 0, and a `profile` says what the link can do.
+  COMMSCHED_BUCKET_MERGE_AUTO = 0,
+  COMMSCHED_BUCKET_MERGE_OFF = 1,
+  COMMSCHED_BUCKET_MERGE_ON = 2,
+} commsched_bucket_merge_t;
+
 typedef struct commsched_engine_desc {
   uint64_t struct_size;
   commsched_context_t* context;
@@ -83,7 +91,8 @@ typedef struct commsched_engine_desc {
   /// M accumulated micro-batches, is N x M of them. At most 2^20 forwards and
   /// backwards of modules per step.
   uint32_t micro_batches;
-  uint64_t bucket_bytes;  ///< As if of fp32, whatever the dtypes. 0: 25 MiB.
+  /// As if of fp32, whatever the dtypes. 0: 25 MiB. See `bucket_merge`.
+  uint64_t bucket_bytes;
   /// Window, schedule, deterministic, ...; NULL: defaults. Copied.
   /// `arena_bytes` bounds the gradient buckets of stages 2 and 3, which share
   /// memory; 0: those of the modules that run while a bucket is reduced, or
@@ -201,6 +210,12 @@ typedef struct commsched_engine_desc {
   /// model, whatever other ranks of the world do. NULL: `group` is the world,
   /// or there is no norm.
   commsched_group_t* norm_group;
+  /// commsched_bucket_merge_t: whether buckets of other bytes than
+  /// `bucket_bytes` are taken, from the half of them to all parameters in one,
+  /// where a step is predicted to get shorter by a hundredth at least, and to
+  /// take no more than a thirty-second more memory.
+  uint32_t bucket_merge;
+  uint32_t reserved;  ///< 0.
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {

@@ -79,6 +79,11 @@ typedef struct commsched_engine_info {
   /// shard. `state_bytes` is more by the arena, by what else micro-batches and
   /// dtypes take, and by `norm_bytes`.
   uint64_t due_bytes;
+  /// Where buckets are merged or cut by cost (`bucket_merge`): how many there
+  /// would be with `bucket_bytes`, and the steps that are predicted with these
+  /// and with the `num_buckets` that were chosen. Else 0.
+  uint64_t given_buckets;
+  int64_t given_step_ns, step_ns;
 } commsched_engine_info_t;
 
 static inline commsched_engine_info_t commsched_engine_info_init(void) {

@@ -18,6 +18,11 @@ constexpr uint64_t kDefaultBucketBytes = uint64_t{25} << 20;
 // The description with the documented meaning of 0 put in.
 commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   if (desc.micro_batches == 0) desc.micro_batches = 1;
+  if (desc.bucket_merge == COMMSCHED_BUCKET_MERGE_AUTO) {
+    desc.bucket_merge = desc.bucket_bytes == 0 && desc.profile != nullptr
+                            ? COMMSCHED_BUCKET_MERGE_ON
+                            : COMMSCHED_BUCKET_MERGE_OFF;
+  }
   if (desc.bucket_bytes == 0) desc.bucket_bytes = kDefaultBucketBytes;
   if (desc.loss_scale_window == 0) {
     desc.loss_scale_window = kDefaultLossScaleWindow;
@@ -327,6 +332,11 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
       CheckStage3("persist_below", desc.persist_below, desc.zero_stage));
   ENGINE_RETURN_IF_ERROR(
       CheckStage3("prefetch_bytes", desc.prefetch_bytes, desc.zero_stage));
+  if (desc.bucket_merge > COMMSCHED_BUCKET_MERGE_ON) {
+    return InvalidArgument("engine: bucket_merge is " +
+                           std::to_string(desc.bucket_merge) +
+                           "; it must be 0 (auto), 1 (off) or 2 (on)");
+  }
   if (desc.launch_timeout_ns < 0) {
     return InvalidArgument("engine: launch_timeout_ns is " +
                            std::to_string(desc.launch_timeout_ns) +

@@ -33,6 +33,7 @@
 #include "engine/state/saved_state.h"
 #include "engine/state/state_values.h"
 #include "engine/step_plan/bucket_buffers.h"
+#include "engine/step_plan/bucket_search.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/spec.h"
 #include "engine/step_plan/step_graph.h"
@@ -258,6 +259,7 @@ class Engine {
   Agreement agreement_;  // Has the context, which the rest is in.
   Model model_;
   std::unique_ptr<const StepPlan> step_plan_;  // From Prepare on.
+  BucketChoice bucket_choice_;                 // Zeros: none was made.
   RankState state_;
   std::unique_ptr<Offload> offload_;  // Null if the state is in memory.
   // Last, so that sessions are destroyed before the memory they are bound to.

@@ -46,6 +46,9 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   for (uint32_t bucket = 0; bucket < info.num_buckets; ++bucket) {
     info.due_bytes += DueBytes(spec_, step_plan_->BuffersOf(bucket));
   }
+  info.given_buckets = bucket_choice_.given_buckets;
+  info.given_step_ns = bucket_choice_.given_step_ns;
+  info.step_ns = bucket_choice_.step_ns;
   *out_info = info;
   return Status();
 }

@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "engine.h"
+#include "engine/step_plan/bucket_search.h"
 #include "engine/step_plan/step_plan.h"
 
 namespace commsched::engine {
+
 Status Engine::Prepare() {
   if (phase_ == Phase::kPrepared) return OutOfOrder("prepare");
   ENGINE_RETURN_IF_ERROR(CheckRegistering());
@@ -22,11 +24,17 @@ Status Engine::Prepare() {
       static_cast<uint64_t>(commsched_context_local_size(desc_.context));
   ENGINE_RETURN_IF_ERROR(
       RankState::CheckFits(spec_, layout, /*arena_bytes=*/0, ranks_here));
-  ENGINE_RETURN_IF_ERROR(StepPlan::Build(
-      spec_, model_, options, layout,
-      RegisteredSequence(model_.modules().size()), &step_plan_));
+  const Sequence sequence = RegisteredSequence(model_.modules().size());
+  if (desc_.bucket_merge == COMMSCHED_BUCKET_MERGE_ON) {
+    ENGINE_RETURN_IF_ERROR(SearchBuckets(spec_, model_, options,
+                                         std::move(layout), sequence,
+                                         &step_plan_, &bucket_choice_));
+  } else {
+    ENGINE_RETURN_IF_ERROR(StepPlan::Build(
+        spec_, model_, options, std::move(layout), sequence, &step_plan_));
+  }
   ENGINE_RETURN_IF_ERROR(RankState::CheckFits(
-      spec_, layout, step_plan_->arena_bytes(), ranks_here));
+      spec_, step_plan_->layout(), step_plan_->arena_bytes(), ranks_here));
   ENGINE_RETURN_IF_ERROR(Allocate());
   phase_ = Phase::kPrepared;
   return Status();

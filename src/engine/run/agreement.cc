@@ -90,6 +90,8 @@ void AddSettings(const commsched_engine_desc_t& desc,
   facts->Add("option_sets", uint64_t{desc.option_sets});
   facts->Add("max_skipped_steps", uint64_t{desc.max_skipped_steps});
   facts->Add("bucket_bytes", desc.bucket_bytes);
+  facts->Add("bucket_merge",
+             OnOrOff(desc.bucket_merge == COMMSCHED_BUCKET_MERGE_ON));
   facts->Add("edge_bucket_bytes", desc.edge_bucket_bytes);
   facts->Add("persist_below", desc.persist_below);
   facts->Add("accumulate_bytes", desc.accumulate_bytes);
