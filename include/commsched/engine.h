@@ -211,9 +211,9 @@ typedef struct commsched_engine_desc {
   /// or there is no norm.
   commsched_group_t* norm_group;
   /// commsched_bucket_merge_t: whether buckets of other bytes than
-  /// `bucket_bytes` are taken, from the half of them to all parameters in one,
-  /// where a step is predicted to get shorter by a hundredth at least, and to
-  /// take no more than a thirty-second more memory.
+  /// `bucket_bytes` are taken, from the half of them to 64 times, if a step is
+  /// predicted to get shorter, or as long with fewer of them, and to take no
+  /// more than a thirty-second more memory.
   uint32_t bucket_merge;
   uint32_t reserved;  ///< 0.
 } commsched_engine_desc_t;

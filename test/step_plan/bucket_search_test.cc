@@ -73,8 +73,10 @@ class BucketSearchTest : public testing::Test {
   BucketChoice choice_;
 };
 
+// Where the plan merges launches of its own, buckets may stay as they are.
 TEST_F(BucketSearchTest, BucketsAreMergedWhereLaunchesAreDear) {
   SetLink(1e9, /*latency_ns=*/2'000'000);
+  options_.plan.coalesce_bytes = 0;
   for (uint32_t stage = 0; stage <= 1; ++stage) {
     Search(stage);
     EXPECT_EQ(choice_.given_buckets, kLayers);
@@ -84,13 +86,23 @@ TEST_F(BucketSearchTest, BucketsAreMergedWhereLaunchesAreDear) {
   }
 }
 
-TEST_F(BucketSearchTest, AGainBelowAHundredthIsNone) {
-  // Compute takes milliseconds, and hides all.
+// Compute hides all, and fewer launches do as well.
+TEST_F(BucketSearchTest, OfStepsThatAreAlikeThatWithFewestBucketsIsTaken) {
   SetLink(1e12, /*latency_ns=*/1);
   options_.profile.flops_per_s = 1e8;
   Search(/*zero_stage=*/1);
-  EXPECT_EQ(plan_->layout().buckets.size(), kLayers);
-  EXPECT_EQ(choice_.step_ns, choice_.given_step_ns);
+  EXPECT_LT(plan_->layout().buckets.size(), kLayers);
+  EXPECT_LE(choice_.step_ns,
+            choice_.given_step_ns + choice_.given_step_ns / 500);
+}
+
+// A link that is slow and quick to begin: what comes last is not hidden, and
+// the larger it is the longer it takes.
+TEST_F(BucketSearchTest, BucketsThatAreMergedInVainStayAsGiven) {
+  SetLink(1e8, /*latency_ns=*/1);
+  options_.profile.flops_per_s = 1e9;
+  Search(/*zero_stage=*/0);
+  EXPECT_GE(plan_->layout().buckets.size(), kLayers / 2);
 }
 
 // In stage 3 a bucket of several layers is whole as long as any is used.

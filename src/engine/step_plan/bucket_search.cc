@@ -1,6 +1,9 @@
 #include "engine/step_plan/bucket_search.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "engine/step_plan/bucket_buffers.h"
 
@@ -10,8 +13,15 @@ namespace {
 // In halves of the bytes that are given.
 constexpr uint64_t kSizesInHalves[] = {1, 4, 8, 16, 32, 64, 128};
 
-constexpr int64_t kLeastGain = 100;   // The part of the step.
+constexpr int64_t kAlike = 500;       // The part of a step.
 constexpr uint64_t kMostMemory = 32;  // The part of what the given takes.
+
+struct Candidate {
+  std::unique_ptr<const StepPlan> plan;
+  int64_t step_ns = 0;
+
+  size_t num_buckets() const { return plan->layout().buckets.size(); }
+};
 
 uint64_t BytesOf(const StepPlan& plan) {
   uint64_t bytes = plan.arena_bytes();
@@ -21,13 +31,33 @@ uint64_t BytesOf(const StepPlan& plan) {
   return bytes;
 }
 
-Status Predict(const StepPlan& plan, int64_t* out_step_ns) {
+Status Plan(const StepSpec& spec, const Model& model,
+            const StepPlan::Options& options, Layout layout,
+            const Sequence& sequence, Candidate* out) {
+  ENGINE_RETURN_IF_ERROR(StepPlan::Build(
+      spec, model, options, std::move(layout), sequence, &out->plan));
   commsched_prediction_t prediction = commsched_prediction_init();
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
-      commsched_plan_predict(plan.plan(), nullptr, &prediction),
+      commsched_plan_predict(out->plan->plan(), nullptr, &prediction),
       "predicting a step"));
-  *out_step_ns = prediction.step_ns;
+  out->step_ns = prediction.step_ns;
   return Status();
+}
+
+// The fewest buckets with which a step takes as good as the least time.
+Candidate* Best(std::vector<Candidate>& candidates) {
+  int64_t least_ns = candidates.front().step_ns;
+  for (const Candidate& each : candidates) {
+    least_ns = std::min(least_ns, each.step_ns);
+  }
+  Candidate* best = nullptr;
+  for (Candidate& each : candidates) {
+    if (each.step_ns > least_ns + least_ns / kAlike) continue;
+    if (best == nullptr || each.num_buckets() < best->num_buckets()) {
+      best = &each;
+    }
+  }
+  return best;
 }
 
 }  // namespace
@@ -37,38 +67,37 @@ Status SearchBuckets(const StepSpec& spec, const Model& model,
                      const Sequence& sequence,
                      std::unique_ptr<const StepPlan>* out_plan,
                      BucketChoice* out_choice) {
-  std::unique_ptr<const StepPlan> best;
+  std::vector<Candidate> candidates(1);
+  uint64_t last = given.buckets.size();
+  ENGINE_RETURN_IF_ERROR(Plan(spec, model, options, std::move(given), sequence,
+                              &candidates.front()));
   BucketChoice choice;
-  choice.given_buckets = given.buckets.size();
-  ENGINE_RETURN_IF_ERROR(
-      StepPlan::Build(spec, model, options, std::move(given), sequence, &best));
-  ENGINE_RETURN_IF_ERROR(Predict(*best, &choice.given_step_ns));
-  choice.step_ns = choice.given_step_ns;
-  const uint64_t given_bytes = BytesOf(*best);
-  uint64_t last = choice.given_buckets;
-  if (best->graph().passes.size() <= kMostPassesToSearch) {
-    const LastErrorKeeper keeper;  // What does not fit is not what is asked.
-    for (const uint64_t size : kSizesInHalves) {
-      StepPlan::Options other = options;
-      other.layout.bucket_bytes = options.layout.bucket_bytes / 2 * size;
-      Layout layout;
-      ENGINE_RETURN_IF_ERROR(StepPlan::LayOut(spec, model, other, &layout));
-      if (layout.buckets.size() == last) continue;
-      last = layout.buckets.size();
-      std::unique_ptr<const StepPlan> plan;
-      const Status planned = StepPlan::Build(
-          spec, model, other, std::move(layout), sequence, &plan);
-      if (planned.code() == COMMSCHED_RESOURCE_EXHAUSTED) continue;
-      ENGINE_RETURN_IF_ERROR(planned);
-      int64_t step_ns = 0;
-      ENGINE_RETURN_IF_ERROR(Predict(*plan, &step_ns));
-      if (step_ns >= choice.step_ns - choice.step_ns / kLeastGain) continue;
-      if (BytesOf(*plan) > given_bytes + given_bytes / kMostMemory) continue;
-      choice.step_ns = step_ns;
-      best = std::move(plan);
+  choice.given_buckets = last;
+  choice.given_step_ns = candidates.front().step_ns;
+  const uint64_t given_bytes = BytesOf(*candidates.front().plan);
+  const uint64_t passes = candidates.front().plan->graph().passes.size();
+  const LastErrorKeeper keeper;  // What does not fit is not what is asked.
+  for (const uint64_t size : kSizesInHalves) {
+    if (passes > kMostPassesToSearch) break;
+    StepPlan::Options other = options;
+    other.layout.bucket_bytes = options.layout.bucket_bytes / 2 * size;
+    Layout layout;
+    ENGINE_RETURN_IF_ERROR(StepPlan::LayOut(spec, model, other, &layout));
+    if (layout.buckets.size() == last) continue;
+    last = layout.buckets.size();
+    Candidate candidate;
+    const Status planned =
+        Plan(spec, model, other, std::move(layout), sequence, &candidate);
+    if (planned.code() == COMMSCHED_RESOURCE_EXHAUSTED) continue;
+    ENGINE_RETURN_IF_ERROR(planned);
+    if (BytesOf(*candidate.plan) > given_bytes + given_bytes / kMostMemory) {
+      continue;
     }
+    candidates.push_back(std::move(candidate));
   }
-  *out_plan = std::move(best);
+  Candidate* const best = Best(candidates);
+  choice.step_ns = best->step_ns;
+  *out_plan = std::move(best->plan);
   *out_choice = choice;
   return Status();
 }

@@ -24,13 +24,14 @@ struct BucketChoice {
 inline constexpr uint64_t kMostPassesToSearch = 8192;
 
 // Merges or cuts buckets: plans a step with buckets of the bytes that are
-// given, of half of them and of multiples, and takes the plan whose step is
-// predicted to be shortest. A launch less saves its cost and a latency; of a
-// larger bucket those wait for all that need a part only.
+// given, of half of them and of multiples, and takes the fewest buckets of
+// those with which a step is predicted to be shortest, but for a five-hundredth
+// of it. A launch less saves its cost and a latency; of a larger bucket those
+// wait for all that need a part only. What is not given may take a
+// thirty-second more memory.
 //
-// What is not given has to save a hundredth, and may take a thirty-second more
-// memory. `given`: the layout of what is given. Fails as StepPlan::Build() does
-// for that. A pure function.
+// `given`: the layout of what is given. Fails as StepPlan::Build() does for
+// that. A pure function.
 Status SearchBuckets(const StepSpec& spec, const Model& model,
                      const StepPlan::Options& options, Layout given,
                      const Sequence& sequence,
