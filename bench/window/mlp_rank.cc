@@ -47,6 +47,7 @@ MlpRank::MlpRank(const MlpSpec& spec, const StepKind& kind,
   CheckCore(commsched_context_create(world, rank, &context_));
   const int32_t all[] = {0, 1};
   CheckCore(commsched_group_create(context_, "dp_shard", all, 2, &group_));
+  CreateModel();
   CreateEngine(link_bytes_per_s, link_latency_ns);
   CheckEngine(commsched_engine_build(engine_));
   SetWeights();
@@ -54,6 +55,7 @@ MlpRank::MlpRank(const MlpSpec& spec, const StepKind& kind,
 
 MlpRank::~MlpRank() {
   commsched_engine_destroy(engine_);
+  commsched_model_destroy(model_);
   commsched_group_destroy(group_);
   commsched_context_destroy(context_);
 }
@@ -67,6 +69,7 @@ void MlpRank::CreateEngine(double link_bytes_per_s, int64_t link_latency_ns) {
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context_;
   desc.group = group_;
+  desc.model = model_;
   desc.plan = &plan;
   desc.profile = &profile;
   desc.zero_stage = kind_.zero_stage;
@@ -74,6 +77,10 @@ void MlpRank::CreateEngine(double link_bytes_per_s, int64_t link_latency_ns) {
   desc.accumulate_bytes = kind_.accumulate_bytes;
   desc.bucket_bytes = spec_.bytes() / static_cast<uint64_t>(spec_.layers);
   CheckEngine(commsched_engine_create(&desc, &engine_));
+}
+
+void MlpRank::CreateModel() {
+  CheckEngine(commsched_model_create(&model_));
   const double flops = 2.0 * static_cast<double>(spec_.batch) *
                        static_cast<double>(spec_.hidden * spec_.hidden);
   const uint64_t dims[] = {static_cast<uint64_t>(spec_.hidden),
@@ -81,10 +88,15 @@ void MlpRank::CreateEngine(double link_bytes_per_s, int64_t link_latency_ns) {
   uint32_t id = 0;
   for (int64_t l = 0; l < spec_.layers; ++l) {
     const std::string name = "layer" + std::to_string(l);
-    CheckEngine(commsched_engine_add_module(engine_, name.c_str(), flops,
-                                            2 * flops, &id));
-    CheckEngine(commsched_engine_add_parameter(
-        engine_, id, (name + ".weight").c_str(), dims, 2, &id));
+    CheckEngine(commsched_model_add_module(model_, name.c_str(), flops,
+                                           2 * flops, &id));
+    const std::string weight = name + ".weight";
+    commsched_parameter_desc_t desc = commsched_parameter_desc_init();
+    desc.module = id;
+    desc.name = weight.c_str();
+    desc.dims = dims;
+    desc.num_dims = 2;
+    CheckEngine(commsched_model_add_parameter(model_, &desc, &id));
   }
 }
 

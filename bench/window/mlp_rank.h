@@ -48,6 +48,7 @@ class MlpRank {
   uint64_t gradient_bytes() const;
 
  private:
+  void CreateModel();
   void CreateEngine(double link_bytes_per_s, int64_t link_latency_ns);
   void SetWeights();
   struct Addresses {
@@ -67,6 +68,7 @@ class MlpRank {
   const StepKind kind_;
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
+  commsched_model_t* model_ = nullptr;
   commsched_engine_t* engine_ = nullptr;
   std::vector<float> results_;   // Input, then that of each layer.
   std::vector<float> d_result_;  // Of the layer in backward.

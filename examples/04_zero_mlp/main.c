@@ -112,19 +112,27 @@ static void backward(struct rank* self) {
   check(commsched_engine_backward_end(engine, HIDDEN_LAYER, 0), "backward");
 }
 
-/* Modules in the order of forward, then memory, then the same values on every
- * rank. */
+/* Modules in the order of forward, and what they use. */
+static commsched_model_t* make_model(void) {
+  commsched_model_t* model;
+  check(commsched_model_create(&model), "model");
+  uint32_t id;
+  check(commsched_model_add_module(model, "hidden", 0, 0, &id), "module");
+  check(commsched_model_add_module(model, "output", 0, 0, &id), "module");
+  for (int p = 0; p < PARAMETERS; ++p) {
+    commsched_parameter_desc_t desc = commsched_parameter_desc_init();
+    desc.module = p <= B1 ? HIDDEN_LAYER : OUTPUT_LAYER;
+    desc.name = kNames[p];
+    desc.dims = &kCounts[p];
+    desc.num_dims = 1;
+    check(commsched_model_add_parameter(model, &desc, &id), "parameter");
+  }
+  return model;
+}
+
+/* Memory, then the same values on every rank. */
 static void build(struct rank* self) {
   commsched_engine_t* engine = self->engine;
-  uint32_t id;
-  check(commsched_engine_add_module(engine, "hidden", 0, 0, &id), "module");
-  check(commsched_engine_add_module(engine, "output", 0, 0, &id), "module");
-  for (int p = 0; p < PARAMETERS; ++p) {
-    const uint32_t module = p <= B1 ? HIDDEN_LAYER : OUTPUT_LAYER;
-    check(commsched_engine_add_parameter(engine, module, kNames[p], &kCounts[p],
-                                         1, &id),
-          "parameter");
-  }
   check(commsched_engine_build(engine), "build");
   uint32_t random = 1;
   for (uint32_t p = 0; p < PARAMETERS; ++p) {
@@ -163,11 +171,13 @@ static void* run_rank(void* argument) {
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context;
   desc.group = group;
+  desc.model = make_model();
   desc.zero_stage = self->stage;
   desc.bucket_bytes = 4096;
   desc.max_live_bytes = self->stage == 3 ? 24576 : 0;
   desc.clip_norm = 1;
   check(commsched_engine_create(&desc, &self->engine), "engine");
+  commsched_model_destroy(desc.model); /* The engine keeps it. */
   build(self);
   train(self);
   commsched_engine_destroy(self->engine);

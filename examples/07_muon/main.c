@@ -196,14 +196,22 @@ static double step(struct rank* self, uint32_t* random) {
   return loss;
 }
 
-static void build(struct rank* self) {
+static commsched_model_t* make_model(void) {
+  commsched_model_t* model;
+  check(commsched_model_create(&model), "model");
   uint32_t id;
-  check(commsched_engine_add_module(self->engine, "mlp", 0, 0, &id), "module");
+  check(commsched_model_add_module(model, "mlp", 0, 0, &id), "module");
   for (uint32_t p = 0; p < PARAMETERS; ++p) {
-    check(commsched_engine_add_parameter(self->engine, 0, kNames[p], kDims[p],
-                                         kNumDims[p], &id),
-          "parameter");
+    commsched_parameter_desc_t desc = commsched_parameter_desc_init();
+    desc.name = kNames[p];
+    desc.dims = kDims[p];
+    desc.num_dims = kNumDims[p];
+    check(commsched_model_add_parameter(model, &desc, &id), "parameter");
   }
+  return model;
+}
+
+static void build(struct rank* self) {
   check(commsched_engine_build(self->engine), "build");
   uint32_t random = 1;
   for (uint32_t p = 0; p < PARAMETERS; ++p) {
@@ -227,8 +235,10 @@ static void* run_rank(void* argument) {
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context;
   desc.group = group;
+  desc.model = make_model();
   desc.optimizer = self->uses_muon ? &muon : &self->muon.adamw;
   check(commsched_engine_create(&desc, &self->engine), "engine");
+  commsched_model_destroy(desc.model); /* The engine keeps it. */
   build(self);
   uint32_t random = 2u + (uint32_t)self->number; /* Its own data. */
   for (int i = 0; i < STEPS; ++i) {

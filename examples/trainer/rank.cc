@@ -139,8 +139,8 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                                                  DTypeOf(options.dtype));
   TRAINER_RETURN_IF_ERROR(rank->CreateHandles(*attention));
   TRAINER_RETURN_IF_ERROR(rank->CreatePool());
-  TRAINER_RETURN_IF_ERROR(rank->CreateEngine());
   TRAINER_RETURN_IF_ERROR(rank->RegisterModel());
+  TRAINER_RETURN_IF_ERROR(rank->CreateEngine());
   TRAINER_RETURN_IF_ERROR(
       FromEngine(commsched_engine_prepare(rank->engine_.get())));
   return rank;
@@ -200,6 +200,10 @@ absl::Status Rank::CreateEngine() {
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context_.get();
   desc.group = group_.get();
+  desc.model = model_.get();
+  commsched_group_t* const groups[] = {sequence_group_.get()};
+  desc.groups = groups;
+  desc.num_groups = options_.sp > 1 ? 1 : 0;
   desc.trace = trace_.get();
   desc.plan = &plan;
   commsched_cost_profile_t profile = commsched_cost_profile_init();
@@ -258,44 +262,49 @@ absl::Status Rank::CreateEngine() {
 // Modules and parameters in the order of the architecture, so that ids are its
 // indices.
 absl::Status Rank::RegisterModel() {
+  commsched_model_t* made = nullptr;
+  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_model_create(&made)));
+  model_.reset(made);
   const Architecture& model = gpt_->architecture();
   for (size_t m = 0; m < model.modules.size(); ++m) {
     const ModuleSpec& module = model.modules[m];
     const ModuleFlops flops = ModuleFlopsOf(static_cast<int>(m));
     commsched_module_id_t id = 0;
-    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_add_module(
-        engine_.get(), module.name.c_str(), static_cast<double>(flops.forward),
+    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_model_add_module(
+        model_.get(), module.name.c_str(), static_cast<double>(flops.forward),
         static_cast<double>(flops.backward), &id)));
   }
   for (const ParameterSpec& parameter : model.parameters) {
     const std::vector<uint64_t> dims(parameter.shape.begin(),
                                      parameter.shape.end());
+    commsched_parameter_desc_t desc = commsched_parameter_desc_init();
+    desc.module = static_cast<uint32_t>(parameter.module);
+    desc.name = parameter.name.c_str();
+    desc.dims = dims.data();
+    desc.num_dims = static_cast<uint32_t>(dims.size());
     commsched_parameter_id_t id = 0;
-    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_add_parameter(
-        engine_.get(), static_cast<uint32_t>(parameter.module),
-        parameter.name.c_str(), dims.data(), static_cast<uint32_t>(dims.size()),
-        &id)));
+    TRAINER_RETURN_IF_ERROR(
+        FromEngine(commsched_model_add_parameter(model_.get(), &desc, &id)));
   }
   for (size_t m = 0; m < model.modules.size(); ++m) {
     const ModuleSpec& module = model.modules[m];
     for (size_t i = module.owned.size(); i < module.used.size(); ++i) {
-      TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_use_parameter(
-          engine_.get(), static_cast<uint32_t>(m),
+      TRAINER_RETURN_IF_ERROR(FromEngine(commsched_model_use_parameter(
+          model_.get(), static_cast<uint32_t>(m),
           static_cast<uint32_t>(module.used[i]))));
     }
   }
   TRAINER_RETURN_IF_ERROR(RegisterRecomputed());
   return attention_.Register(options_, index_, sequence_group_.get(),
-                             wide_.get(), gpt_.get(), engine_.get());
+                             wide_.get(), gpt_.get(), model_.get());
 }
 
 absl::Status Rank::RegisterRecomputed() {
   for (int m = 0; m < gpt_->num_modules(); ++m) {
     const int first = gpt_->recomputed_from(m);
     if (first > m) continue;
-    TRAINER_RETURN_IF_ERROR(FromEngine(
-        commsched_engine_recompute(engine_.get(), static_cast<uint32_t>(first),
-                                   static_cast<uint32_t>(m))));
+    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_model_recompute(
+        model_.get(), static_cast<uint32_t>(first), static_cast<uint32_t>(m))));
   }
   return absl::OkStatus();
 }
@@ -424,8 +433,8 @@ absl::Status Rank::Forward(uint32_t micro_batch) {
     TRAINER_RETURN_IF_ERROR(FindParameters(m));
     MeasureLive(m);
     gpt_->Forward(m, values_);
-    TRAINER_RETURN_IF_ERROR(
-        attention_.Run(m, /*backward=*/false, micro_batch, values_, {}));
+    TRAINER_RETURN_IF_ERROR(attention_.Run(engine_.get(), m, /*backward=*/false,
+                                           micro_batch, values_, {}));
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_forward_end(engine, id, micro_batch)));
   }
@@ -440,8 +449,8 @@ absl::Status Rank::Recompute(int m, uint32_t micro_batch) {
   TRAINER_RETURN_IF_ERROR(FindParameters(m));
   MeasureLive(m);
   gpt_->Recompute(m, values_);
-  TRAINER_RETURN_IF_ERROR(
-      attention_.Run(m, /*backward=*/false, micro_batch, values_, {}));
+  TRAINER_RETURN_IF_ERROR(attention_.Run(engine_.get(), m, /*backward=*/false,
+                                         micro_batch, values_, {}));
   return FromEngine(
       commsched_engine_forward_end(engine_.get(), id, micro_batch));
 }
@@ -459,8 +468,8 @@ absl::Status Rank::Backward(uint32_t micro_batch) {
     MeasureLive(m);
     wide_->BeginGradients(m, gradient_addresses_, &gradients_);
     gpt_->Backward(m, values_, gradients_);
-    TRAINER_RETURN_IF_ERROR(
-        attention_.Run(m, /*backward=*/true, micro_batch, values_, gradients_));
+    TRAINER_RETURN_IF_ERROR(attention_.Run(engine_.get(), m, /*backward=*/true,
+                                           micro_batch, values_, gradients_));
     wide_->EndGradients(m);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_backward_end(engine, id, micro_batch)));
@@ -491,7 +500,8 @@ absl::Status Rank::ForEachModule(
 absl::Status Rank::EvaluateModule(int m) {
   TRAINER_RETURN_IF_ERROR(FindParameters(m));
   gpt_->Forward(m, values_);
-  return attention_.Run(m, /*backward=*/false, /*micro_batch=*/0, values_, {});
+  return attention_.Run(engine_.get(), m, /*backward=*/false, /*micro_batch=*/0,
+                        values_, {});
 }
 
 absl::StatusOr<double> Rank::Evaluate() {
@@ -534,7 +544,7 @@ absl::Status Rank::ReadWeights(bool keep) {
   weights_.resize(gpt_->architecture().parameters.size());
   return ForEachModule([this, keep](int m) {
     if (keep) TRAINER_RETURN_IF_ERROR(CopyWeights(m));
-    return attention_.RunEmpty(m);
+    return attention_.RunEmpty(engine_.get(), m);
   });
 }
 

@@ -147,6 +147,8 @@ class Rank {
   std::unique_ptr<commsched_file_pool_t,
                   HandleDelete<commsched_file_pool_destroy>>
       pool_;  // Of the optimizer's state, if that is offloaded.
+  std::unique_ptr<commsched_model_t, HandleDelete<commsched_model_destroy>>
+      model_;
   SequenceAttention attention_;
   std::unique_ptr<commsched_engine_t, HandleDelete<commsched_engine_destroy>>
       engine_;

@@ -106,7 +106,7 @@ commsched_attention_kernels_t SequenceAttention::Kernels() {
 absl::Status SequenceAttention::Register(const Options& options, int64_t index,
                                          commsched_group_t* group,
                                          WideParameters* wide, Gpt* gpt,
-                                         commsched_engine_t* engine) {
+                                         commsched_model_t* model) {
   if (options.sp == 1) return absl::OkStatus();
   gpt_ = gpt;
   wide_ = wide;
@@ -120,14 +120,14 @@ absl::Status SequenceAttention::Register(const Options& options, int64_t index,
       FromEngine(commsched_attention_create(&desc, &attention)));
   attention_.reset(attention);
 
-  const Architecture& model = gpt->architecture();
+  const Architecture& architecture = gpt->architecture();
   constexpr size_t kNorm = 2;
   std::vector<commsched_parameter_id_t> norms;  // Of each layer, kNorm.
   std::vector<commsched_attention_layer_t> layers;
-  norms.reserve(kNorm * model.modules.size());
+  norms.reserve(kNorm * architecture.modules.size());
   for (int m = 0; m < gpt->num_modules(); ++m) {
-    if (!model.is_attention(m)) continue;
-    const ModuleSpec& module = model.modules[static_cast<size_t>(m)];
+    if (!architecture.is_attention(m)) continue;
+    const ModuleSpec& module = architecture.modules[static_cast<size_t>(m)];
     const auto first = static_cast<uint32_t>(module.owned[0]);
     commsched_attention_layer_t layer = commsched_attention_layer_init();
     layer.module = static_cast<uint32_t>(m);
@@ -143,12 +143,12 @@ absl::Status SequenceAttention::Register(const Options& options, int64_t index,
     layer.num_input_gradients = kNorm;
     layers.push_back(layer);
   }
-  return FromEngine(commsched_attention_register(attention, engine, "sp", group,
+  return FromEngine(commsched_attention_register(attention, model, "sp", group,
                                                  layers.data(), layers.size()));
 }
 
-absl::Status SequenceAttention::Run(int module, bool backward,
-                                    uint32_t micro_batch,
+absl::Status SequenceAttention::Run(commsched_engine_t* engine, int module,
+                                    bool backward, uint32_t micro_batch,
                                     ParameterView parameters,
                                     GradientView gradients) {
   if (!Has(module)) return absl::OkStatus();
@@ -178,16 +178,17 @@ absl::Status SequenceAttention::Run(int module, bool backward,
     block.d_out_weight = g[kProjectionWeight];
     block.d_out_bias = g[kProjectionBias];
   }
-  return FromEngine(commsched_attention_run(attention_.get(),
+  return FromEngine(commsched_attention_run(attention_.get(), engine,
                                             static_cast<uint32_t>(layer),
                                             backward, micro_batch, &block));
 }
 
-absl::Status SequenceAttention::RunEmpty(int module) {
+absl::Status SequenceAttention::RunEmpty(commsched_engine_t* engine,
+                                         int module) {
   if (!Has(module)) return absl::OkStatus();
   const int64_t layer = gpt_->architecture().layer_of(module);
   return FromEngine(commsched_attention_run(
-      attention_.get(), static_cast<uint32_t>(layer), /*backward=*/0,
+      attention_.get(), engine, static_cast<uint32_t>(layer), /*backward=*/0,
       /*micro_batch=*/0, nullptr));
 }
 

@@ -33,13 +33,14 @@ class SequenceAttention {
   // the ids of its architecture. `wide` gets gradients that are complete.
   absl::Status Register(const Options& options, int64_t index,
                         commsched_group_t* group, WideParameters* wide,
-                        Gpt* gpt, commsched_engine_t* engine);
+                        Gpt* gpt, commsched_model_t* model);
 
   // Within the forward or backward of `module`, after the model's own part.
-  absl::Status Run(int module, bool backward, uint32_t micro_batch,
-                   ParameterView parameters, GradientView gradients);
+  absl::Status Run(commsched_engine_t* engine, int module, bool backward,
+                   uint32_t micro_batch, ParameterView parameters,
+                   GradientView gradients);
   // Within a forward that computes nothing: the exchanges alone.
-  absl::Status RunEmpty(int module);
+  absl::Status RunEmpty(commsched_engine_t* engine, int module);
 
  private:
   commsched_attention_kernels_t Kernels();

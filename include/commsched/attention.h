@@ -4,7 +4,7 @@
 /// sequence. During attention it has all tokens of some of the heads instead,
 /// and all-to-alls take queries, keys, values and results from one to the
 /// other. An attention object knows which head goes where, adds the ops and
-/// collectives of its modules to an engine (engine_ops.h) in the order in which
+/// collectives of its modules to a model (model.h) in the order in which
 /// most of the exchanges run under compute, and runs the ops of a step. What it
 /// computes with (products of matrices, the attention of one head) are
 /// functions of the caller's:
@@ -145,7 +145,7 @@ typedef struct commsched_attention_desc {
   /// nothing runs under it.
   uint32_t blocking;
   /// 1: forwards run again before their backwards
-  /// (commsched_engine_recompute()), and all layers share the memory of one.
+  /// (commsched_model_recompute()), and all layers share the memory of one.
   uint32_t recompute;
   uint64_t kept_count;     ///< Of a head, elements of fp32; 0: seq * seq.
   uint64_t scratch_count;  ///< Elements of fp32; 0: none.
@@ -167,7 +167,7 @@ static inline commsched_attention_desc_t commsched_attention_desc_init(void) {
 typedef struct commsched_attention_info {
   uint64_t struct_size;
   uint64_t memory_bytes;
-  /// Of one layer, what is added to the engine.
+  /// Of one layer, what is added to the model.
   uint32_t forward_ops, forward_collectives;
   uint32_t backward_ops, backward_collectives;
 } commsched_attention_info_t;
@@ -198,7 +198,7 @@ commsched_attention_get_info(const commsched_attention_desc_t* desc,
 /// Makes an attention object. It sets its memory to zero.
 ///
 /// Ownership: `desc` is read during the call; `memory` must outlive the object
-///            and the engine that it is registered with. Release with
+///            and the engine that runs its model. Release with
 ///            commsched_attention_destroy().
 /// Threads:   any.
 /// Blocks:    never.
@@ -212,7 +212,7 @@ COMMSCHED_API commsched_status_t
 commsched_attention_create(const commsched_attention_desc_t* desc,
                            commsched_attention_t** out_attention);
 
-/// One attention module, as it is registered with the engine.
+/// One attention module, as it is registered with the model.
 typedef struct commsched_attention_layer {
   uint64_t struct_size;
   commsched_module_id_t module;
@@ -237,27 +237,28 @@ static inline commsched_attention_layer_t commsched_attention_layer_init(void) {
   return layer;
 }
 
-/// Adds what the layers need to `engine`: `group` as the group `axis`, the
+/// Adds what the layers need to `model`: the group `axis`, of the size of
+/// `group`, which the engine is given in `groups` of its description; the
 /// activations "q_out", "k_out", "v_out", "o_out", "do_out", "do_in", "dq_out",
 /// "dk_out", "dv_out", "dq_in", "dk_in", "dv_in" and those of the layers, and
 /// ops and collectives. All of it is equal on all ranks, addresses aside.
 ///
 /// Shape:     `layers` has as many entries as the description says, in the
 /// order
-///            in which the modules were added to the engine.
-/// Ownership: `layers` is read during the call. `group` must live until the
-///            engine is built; the attention object must outlive the engine.
-/// Threads:   one per engine at a time.
+///            in which the modules were added to the model.
+/// Ownership: `layers` and `group` are read during the call. The attention
+///            object must outlive the engine that runs the model.
+/// Threads:   one per model at a time.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, another number of layers, a `group` of
 ///                                 other size, a layer without a name
 ///            FAILED_PRECONDITION  the object is registered already
-///            and those of commsched_engine_add_group(), _add_activation(),
+///            and those of commsched_model_add_group(), _add_activation(),
 ///            _add_op() and _add_collective()
-///            After an error, what was added stays: destroy the engine.
+///            After an error, what was added stays: destroy the model.
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_attention_register(
-    commsched_attention_t* attention, commsched_engine_t* engine,
+    commsched_attention_t* attention, commsched_model_t* model,
     const char* axis, commsched_group_t* group,
     const commsched_attention_layer_t* layers, uint64_t num_layers);
 
@@ -280,10 +281,10 @@ typedef struct commsched_attention_block {
   float* d_out_bias;
 } commsched_attention_block_t;
 
-/// Runs the forward, or with `backward` 1 the backward, of layer `layer`,
-/// between the engine's begin and end of it: each op, and before it a wait for
-/// the exchanges that it depends on. Within a step that comes to
-/// commsched_engine_op_begin() and _op_end() for each.
+/// Runs the forward, or with `backward` 1 the backward, of layer `layer` of the
+/// model that `engine` runs, between the engine's begin and end of it: each op,
+/// and before it a wait for the exchanges that it depends on. Within a step
+/// that comes to commsched_engine_op_begin() and _op_end() for each.
 ///
 /// `block` NULL: ops do nothing, and what is in memory is exchanged, as an
 /// evaluation needs that only looks at parameters.
@@ -298,8 +299,9 @@ typedef struct commsched_attention_block {
 ///            After either of these the step cannot go on.
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_attention_run(
-    commsched_attention_t* attention, uint32_t layer, uint32_t backward,
-    uint32_t micro_batch, const commsched_attention_block_t* block);
+    commsched_attention_t* attention, commsched_engine_t* engine,
+    uint32_t layer, uint32_t backward, uint32_t micro_batch,
+    const commsched_attention_block_t* block);
 
 /// Accepts NULL.
 ///

@@ -1,9 +1,8 @@
 /// The reference engine: ZeRO-0/1/2/3 data parallelism on the public C ABI.
 ///
-/// The caller registers modules and parameters in first-use order and calls
-/// begin/end around each module's forward and backward; the engine lays
-/// parameters out in buckets, builds the graph, plans it and runs it. Library:
-/// libcommsched_engine.
+/// The caller describes a model (model.h) and calls begin/end around each
+/// module's forward and backward; the engine lays parameters out in buckets,
+/// builds the graph, plans it and runs it. Library: libcommsched_engine.
 ///
 /// A step, per rank:
 ///   step_begin
@@ -65,6 +64,7 @@
 #include "commsched/engine_kernels.h"
 #include "commsched/engine_order.h"
 #include "commsched/engine_types.h"
+#include "commsched/model.h"
 #include "commsched/optimizer.h"
 #include "commsched/pool.h"
 
@@ -86,6 +86,13 @@ typedef struct commsched_engine_desc {
   /// Data-parallel ranks. Where a norm is computed: all of the world, or
   /// `norm_group` says who has the rest of the model.
   commsched_group_t* group;
+  /// What is trained. It is read when the engine is prepared, or built, and may
+  /// be added to until then. The engine keeps it.
+  commsched_model_t* model;
+  /// Those of the model, commsched_model_add_group(), in the order of their
+  /// ids: groups[0] is the group 1. Copied, and each used as `group` is.
+  commsched_group_t* const* groups;
+  uint64_t num_groups;
   uint32_t zero_stage;  ///< 0 to 3: docs/engine.md.
   /// Backwards per optimizer step; 0 means 1. A window of N backwards, each of
   /// M accumulated micro-batches, is N x M of them. At most 2^20 forwards and
@@ -233,27 +240,29 @@ static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
 /// Since:     0.1
 COMMSCHED_API const char* commsched_engine_last_error(void);
 
-/// Creates an engine without modules.
+/// Creates an engine for a model.
 ///
 /// Ownership: `desc` is read during the call. Context, groups and trace must
 ///            live until commsched_engine_build() has succeeded; then the
-///            engine holds what it needs of them. What `user` of the kernels
+///            engine holds what it needs of them. The handle of the model may
+///            be destroyed at any time. What `user` of the kernels
 ///            and of the pool points to must outlive the engine. Release with
 ///            commsched_engine_destroy().
 /// Threads:   any.
 /// Blocks:    never: local.
-/// Errors:    INVALID_ARGUMENT  NULL, a size of a struct that is 0 or unknown,
-///                              a stage above 3, an option of stage 3 with
-///                              another stage, a table of an optimizer that
-///                              says neither element_wise nor whole_tensors, or
-///                              that its own check refuses, a negative or
-///                              non-finite hyper-parameter, a dtype that is not
-///                              F32, F16 or BF16, a loss scale that is none, a
-///                              pool without a function, staging bytes without
-///                              pool, a norm with a group of some ranks only
-///                              and no norm_group, a rank in both groups,
-///                              half of an allocator, a compute stream that is
-///                              not of the rank's device
+/// Errors:    INVALID_ARGUMENT  NULL, one of `groups` among them, a size of a
+///                              struct that is 0 or unknown, a stage above 3,
+///                              an option of stage 3 with another stage, a
+///                              table of an optimizer that says neither
+///                              element_wise nor whole_tensors, or that its own
+///                              check refuses, a negative or non-finite
+///                              hyper-parameter, a dtype that is not F32, F16
+///                              or BF16, a loss scale that is none, a pool
+///                              without a function, staging bytes without pool,
+///                              a norm with a group of some ranks only and no
+///                              norm_group, a rank in both groups, half of an
+///                              allocator, a compute stream that is not of the
+///                              rank's device
 ///            UNIMPLEMENTED        something that is not there on a device; a
 ///                                 build without CUDA's compiler
 ///            UNAVAILABLE          the device's kernels cannot be loaded
@@ -269,54 +278,9 @@ COMMSCHED_API commsched_status_t commsched_engine_create(
 /// Since:     0.1
 COMMSCHED_API void commsched_engine_destroy(commsched_engine_t* engine);
 
-/// Adds a module. The order of the calls is the order of forward, unless that
-/// is recorded; backward runs in reverse. `flops_*`: cost hints per
-/// micro-batch, 0 for unknown.
-///
-/// Ownership: `name` is copied.
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL, an empty name, a hint that is negative
-///                                 or not finite
-///            ALREADY_EXISTS       another module is called `name`
-///            FAILED_PRECONDITION  the engine is prepared or built
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_add_module(
-    commsched_engine_t* engine, const char* name, double forward_flops,
-    double backward_flops, commsched_module_id_t* out_module);
-
-/// Adds a parameter owned by `module`, of `num_dims` dimensions.
-///
-/// Ownership: `name` and `dims` are copied.
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL, an empty name, no dimensions, one of 0
-///            OUT_OF_RANGE         more than 2^40 elements in all
-///            ALREADY_EXISTS       another parameter is called `name`
-///            NOT_FOUND            no such module
-///            FAILED_PRECONDITION  the engine is prepared or built
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_add_parameter(
-    commsched_engine_t* engine, commsched_module_id_t module, const char* name,
-    const uint64_t* dims, uint32_t num_dims,
-    commsched_parameter_id_t* out_parameter);
-
-/// `module` also uses `parameter`, which an earlier module owns (tied weights).
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    NOT_FOUND            no such module or parameter
-///            INVALID_ARGUMENT     the owner is not an earlier module
-///            ALREADY_EXISTS       `module` uses it already
-///            FAILED_PRECONDITION  the engine is prepared or built
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
-    commsched_engine_t* engine, commsched_module_id_t module,
-    commsched_parameter_id_t parameter);
-
 /// Does the part of commsched_engine_build() that is this rank's alone: lays
-/// out, plans, and allocates all but the arena. Nothing can be added
-/// afterwards.
+/// out, plans, and allocates all but the arena. Nothing can be added to the
+/// model afterwards; after an error it can.
 ///
 /// Optional. Of a rank that fails here the others learn nothing, and wait for
 /// it in build until `launch_timeout_ns` is over; one that fails within build
@@ -325,6 +289,10 @@ COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
 /// Errors:    FAILED_PRECONDITION  prepared or built already, no parameters
+///            INVALID_ARGUMENT     `groups` are not those of the model, in
+///                                 number or size; an activation without
+///                                 memory; a collective over the engine's group
+///                                 whose counts do not fit its size
 ///            RESOURCE_EXHAUSTED   more memory than the machine has for all
 ///                                 ranks of the group; no memory; an arena
 ///                                 limit that is too small, or a
@@ -337,8 +305,8 @@ COMMSCHED_API commsched_status_t
 commsched_engine_prepare(commsched_engine_t* engine);
 
 /// Prepares, unless that is done, compares what the members of the engine's
-/// group have registered, and creates the session. Nothing can be added
-/// afterwards. All memory that steps use is there then; parameters and
+/// group have registered, and creates the session. Nothing can be added to the
+/// model afterwards. All memory that steps use is there then; parameters and
 /// optimizer state start as zeros.
 ///
 /// Compared are modules and parameters, in order, with names, shapes and uses,

@@ -1,5 +1,5 @@
-/// In which order forwards run, where that is not the order of registration,
-/// and which of them run twice. Conventions and errors: engine.h.
+/// In which order forwards run, where that is not the order of registration.
+/// Conventions and errors: engine.h.
 #ifndef COMMSCHED_ENGINE_ORDER_H_
 #define COMMSCHED_ENGINE_ORDER_H_
 
@@ -12,26 +12,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/// Activation checkpointing: the caller keeps only what enters module `first`,
-/// and runs the forwards of modules `first` to `last` once more in each
-/// micro-batch, right before their backwards: forward_begin and forward_end of
-/// each, in order. In stage 3 their buckets are gathered for that, and stay for
-/// the backwards as far as memory allows. Evaluations are as ever.
-///
-/// Neighbours in the order of forward; where a recorded order sets them apart,
-/// each group of neighbours is recomputed by itself.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    NOT_FOUND            no such module
-///            INVALID_ARGUMENT     `last` comes before `first`
-///            ALREADY_EXISTS       one of them is recomputed with others
-///            FAILED_PRECONDITION  the engine is prepared or built
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_recompute(
-    commsched_engine_t* engine, commsched_module_id_t first,
-    commsched_module_id_t last);
 
 /// Takes the order of the modules from the caller: the first forward, of a step
 /// or an evaluation, may begin them in any order, and any of them several
@@ -58,7 +38,7 @@ COMMSCHED_API commsched_status_t commsched_engine_recompute(
 ///            was left out that must not be; or, finally, as build does, also
 ///            if the ranks have recorded different orders.
 /// Errors:    FAILED_PRECONDITION  within a step; a module has ops or
-///                                 collectives within (engine_ops.h)
+///                                 collectives within (model.h)
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t

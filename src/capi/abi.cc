@@ -15,6 +15,7 @@
 #include "commsched/commsched.h"
 #include "commsched/engine.h"
 #include "commsched/engine_ops.h"
+#include "commsched/model.h"
 #include "commsched/plugin.h"
 
 namespace commsched {

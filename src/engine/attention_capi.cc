@@ -49,12 +49,12 @@ commsched_status_t commsched_attention_create(
 }
 
 commsched_status_t commsched_attention_register(
-    commsched_attention_t* attention, commsched_engine_t* engine,
+    commsched_attention_t* attention, commsched_model_t* model,
     const char* axis, commsched_group_t* group,
     const commsched_attention_layer_t* layers, uint64_t num_layers) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(attention, "attention"));
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(model, "model"));
     ENGINE_RETURN_IF_ERROR(NotNull(axis, "axis"));
     ENGINE_RETURN_IF_ERROR(NotNull(group, "group"));
     ENGINE_RETURN_IF_ERROR(NotNull(layers, "layers"));
@@ -77,16 +77,19 @@ commsched_status_t commsched_attention_register(
       copies.push_back(copy);
       at += layer->struct_size;
     }
-    return attention->attention->Register(engine, axis, group, copies);
+    return attention->attention->Register(model, axis, group, copies);
   });
 }
 
 commsched_status_t commsched_attention_run(
-    commsched_attention_t* attention, uint32_t layer, uint32_t backward,
-    uint32_t micro_batch, const commsched_attention_block_t* block) {
+    commsched_attention_t* attention, commsched_engine_t* engine,
+    uint32_t layer, uint32_t backward, uint32_t micro_batch,
+    const commsched_attention_block_t* block) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(attention, "attention"));
-    return attention->attention->Run(layer, backward != 0, micro_batch, block);
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return attention->attention->Run(engine, layer, backward != 0, micro_batch,
+                                     block);
   });
 }
 

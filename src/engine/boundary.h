@@ -7,17 +7,24 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "checkpoint/status.h"
 #include "engine.h"
 
+struct commsched_model {
+  std::shared_ptr<commsched::engine::Model> model;
+};
+
 struct commsched_engine {
   commsched_engine(const commsched_engine_desc_t& desc,
+                   std::shared_ptr<commsched::engine::Model> model,
                    const commsched::engine::DeviceTables& ours)
-      : engine(desc, ours) {}
+      : engine(desc, std::move(model), ours) {}
   commsched::engine::Engine engine;
 };
 

@@ -39,6 +39,7 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   desc.optimizer_pool = nullptr;
   desc.observers = nullptr;
   desc.flight_path = nullptr;
+  desc.groups = nullptr;
   return desc;
 }
 
@@ -262,7 +263,8 @@ Status CheckStage3(const char* field, uint64_t value, uint32_t stage) {
 
 }  // namespace
 
-Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
+Engine::Engine(const commsched_engine_desc_t& desc,
+               std::shared_ptr<Model> model, const DeviceTables& ours)
     : desc_(WithDefaults(desc)),
       on_device_(IsOnDevice(desc)),
       kernels_(KernelTable(desc.kernels), ours.kernels, desc.compute_stream),
@@ -279,8 +281,10 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
                      desc.optimizer_pool != nullptr)),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))),
       slice_(SliceOf(desc)),
+      groups_(desc.groups, desc.groups + desc.num_groups),
+      kept_model_(std::move(model)),
+      model_(*kept_model_),
       agreement_(&desc_),
-      model_(spec_.world),
       state_(&allocator_, &kernels_, group_rank_, on_device_),
       bound_(
           {.desc = &desc_,
@@ -289,6 +293,7 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
            .kernels = &kernels_,
            .memory = &allocator_,
            .model = &model_,
+           .groups = &groups_,
            .state = &state_,
            .agreement = &agreement_}),
       update_({.optimizer = &optimizer_.table(),
@@ -321,6 +326,7 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   if (desc.context == nullptr)
     return InvalidArgument("engine: context is NULL");
   if (desc.group == nullptr) return InvalidArgument("engine: group is NULL");
+  if (desc.model == nullptr) return InvalidArgument("engine: model is NULL");
   if (desc.zero_stage > 3) {
     return InvalidArgument("engine: zero_stage is " +
                            std::to_string(desc.zero_stage) +
@@ -377,7 +383,7 @@ Status Engine::CheckRegistering() const {
   if (phase_ == Phase::kRegistering) return Status();
   return FailedPrecondition(std::string("engine: it is already ") +
                             (built() ? "built" : "prepared") +
-                            "; nothing can be added, and build is called once");
+                            "; build is called once");
 }
 
 }  // namespace commsched::engine

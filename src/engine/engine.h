@@ -16,7 +16,7 @@
 #include "checkpoint/snapshot.h"
 #include "checkpoint/status.h"
 #include "commsched/engine.h"
-#include "commsched/engine_ops.h"
+#include "commsched/model.h"
 #include "engine/model/graph_writer.h"
 #include "engine/model/model.h"
 #include "engine/model/module_steps.h"
@@ -54,8 +54,10 @@ namespace commsched::engine {
 // Thread-compatible: one thread per rank.
 class Engine {
  public:
-  // `desc` has passed CheckDesc(). `ours`: what is used where it says nothing.
-  Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours);
+  // `desc` has passed CheckDesc(), and `model` is its. `ours`: what is used
+  // where it says nothing.
+  Engine(const commsched_engine_desc_t& desc, std::shared_ptr<Model> model,
+         const DeviceTables& ours);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -65,12 +67,6 @@ class Engine {
   static Status TablesOf(const commsched_engine_desc_t& desc,
                          DeviceTables* out_tables);
 
-  // Registration: `add` is given the model, unless it is too late.
-  template <typename Add>
-  Status Register(Add&& add) {
-    ENGINE_RETURN_IF_ERROR(CheckRegistering());
-    return add(model_);
-  }
   Status RecordOrder();
   Status Prepare();
   Status Build();
@@ -254,10 +250,12 @@ class Engine {
   const StepSpec spec_;
   const uint32_t group_rank_;
   const std::string slice_;
+  const std::vector<commsched_group_t*> groups_;  // Of the model.
+  const std::shared_ptr<Model> kept_model_;
+  const Model& model_;  // The same.
 
   // Constant after Build.
   Agreement agreement_;  // Has the context, which the rest is in.
-  Model model_;
   std::unique_ptr<const StepPlan> step_plan_;  // From Prepare on.
   BucketChoice bucket_choice_;                 // Zeros: none was made.
   RankState state_;

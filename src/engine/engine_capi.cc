@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "boundary.h"
+#include "commsched/engine_ops.h"
 #include "engine/tables/kernels.h"
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;
 using engine::CopyIn;
 using engine::FillInfo;
-using engine::Model;
 using engine::NotNull;
 using engine::Status;
 
@@ -53,10 +54,17 @@ Status Create(const commsched_engine_desc_t* desc,
         CopyIn(*copy.optimizer_pool, "optimizer_pool", &pool));
     copy.optimizer_pool = &pool;
   }
+  if (copy.num_groups > 0) {
+    ENGINE_RETURN_IF_ERROR(NotNull(copy.groups, "groups"));
+  }
+  for (uint64_t i = 0; i < copy.num_groups; ++i) {
+    const std::string name = "groups[" + std::to_string(i) + "]";
+    ENGINE_RETURN_IF_ERROR(NotNull(copy.groups[i], name.c_str()));
+  }
   ENGINE_RETURN_IF_ERROR(engine::Engine::CheckDesc(copy));
   engine::DeviceTables ours;
   ENGINE_RETURN_IF_ERROR(engine::Engine::TablesOf(copy, &ours));
-  *out_engine = new commsched_engine(copy, ours);
+  *out_engine = new commsched_engine(copy, copy.model->model, ours);
   return Status();
 }
 
@@ -74,52 +82,6 @@ commsched_status_t commsched_engine_create(const commsched_engine_desc_t* desc,
 }
 
 void commsched_engine_destroy(commsched_engine_t* engine) { delete engine; }
-
-commsched_status_t commsched_engine_add_module(
-    commsched_engine_t* engine, const char* name, double forward_flops,
-    double backward_flops, commsched_module_id_t* out_module) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(out_module, "out_module"));
-    return engine->engine.Register([&](Model& model) {
-      return model.AddModule(name, forward_flops, backward_flops, out_module);
-    });
-  });
-}
-
-commsched_status_t commsched_engine_add_parameter(
-    commsched_engine_t* engine, commsched_module_id_t module, const char* name,
-    const uint64_t* dims, uint32_t num_dims,
-    commsched_parameter_id_t* out_parameter) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(dims, "dims"));
-    ENGINE_RETURN_IF_ERROR(NotNull(out_parameter, "out_parameter"));
-    return engine->engine.Register([&](Model& model) {
-      return model.AddParameter(module, name, dims, num_dims, out_parameter);
-    });
-  });
-}
-
-commsched_status_t commsched_engine_use_parameter(
-    commsched_engine_t* engine, commsched_module_id_t module,
-    commsched_parameter_id_t parameter) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.Register(
-        [&](Model& model) { return model.UseParameter(module, parameter); });
-  });
-}
-
-commsched_status_t commsched_engine_recompute(commsched_engine_t* engine,
-                                              commsched_module_id_t first,
-                                              commsched_module_id_t last) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.Register(
-        [&](Model& model) { return model.Recompute(first, last); });
-  });
-}
 
 commsched_status_t commsched_engine_record_order(commsched_engine_t* engine) {
   return AtBoundary([&] {
@@ -234,6 +196,24 @@ commsched_status_t commsched_engine_backward_end(commsched_engine_t* engine,
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     return engine->engine.ModuleEnd(/*backward=*/true, module, micro_batch);
+  });
+}
+
+commsched_status_t commsched_engine_op_begin(commsched_engine_t* engine,
+                                             commsched_module_op_id_t op,
+                                             uint32_t micro_batch) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine.OpBegin(op, micro_batch);
+  });
+}
+
+commsched_status_t commsched_engine_op_end(commsched_engine_t* engine,
+                                           commsched_module_op_id_t op,
+                                           uint32_t micro_batch) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine.OpEnd(op, micro_batch);
   });
 }
 

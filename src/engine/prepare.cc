@@ -9,13 +9,42 @@
 #include "engine/step_plan/step_plan.h"
 
 namespace commsched::engine {
+namespace {
+
+// Whether this rank has what the model says that modules exchange.
+Status CheckExchanges(const Exchanges& exchanges,
+                      const std::vector<commsched_group_t*>& groups) {
+  if (groups.size() != exchanges.groups.size()) {
+    return InvalidArgument("engine: num_groups is " +
+                           std::to_string(groups.size()) + "; the model has " +
+                           std::to_string(exchanges.groups.size()));
+  }
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const AddedGroup& expected = exchanges.groups[i];
+    if (commsched_group_size(groups[i]) == expected.num_ranks) continue;
+    return InvalidArgument("engine: groups[" + std::to_string(i) + "] has " +
+                           std::to_string(commsched_group_size(groups[i])) +
+                           " ranks; the model's group " +
+                           std::to_string(i + 1) + " '" + expected.name +
+                           "' has " + std::to_string(expected.num_ranks));
+  }
+  for (const Activation& activation : exchanges.activations) {
+    if (activation.address != nullptr) continue;
+    return InvalidArgument("engine: activation '" + activation.name +
+                           "' has no memory: its address is NULL");
+  }
+  return Status();
+}
+
+}  // namespace
 
 Status Engine::Prepare() {
   if (phase_ == Phase::kPrepared) return OutOfOrder("prepare");
   ENGINE_RETURN_IF_ERROR(CheckRegistering());
   if (model_.parameters().empty()) {
-    return FailedPrecondition("engine: no parameters were added before build");
+    return FailedPrecondition("engine: the model has no parameters");
   }
+  ENGINE_RETURN_IF_ERROR(CheckExchanges(model_.exchanges(), groups_));
   if (recording_) ENGINE_RETURN_IF_ERROR(CheckCanRecord());
   const StepPlan::Options options = PlanOptions();
   Layout layout;
@@ -36,6 +65,7 @@ Status Engine::Prepare() {
   ENGINE_RETURN_IF_ERROR(RankState::CheckFits(
       spec_, step_plan_->layout(), step_plan_->arena_bytes(), ranks_here));
   ENGINE_RETURN_IF_ERROR(Allocate());
+  kept_model_->Close();
   phase_ = Phase::kPrepared;
   return Status();
 }

@@ -14,6 +14,7 @@
 #include "engine/run/session_watch.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/test_pools.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
@@ -87,29 +88,31 @@ class Rank {
     model_ = model;
     model_.desc.context = context_;
     model_.desc.group = group_;
+    model_.desc.model = handle_.get();
     Require(commsched_engine_create(&model_.desc, &engine_),
             commsched_engine_last_error());
     uint32_t id = 0;
     for (const std::string& module : model_.modules) {
-      Require(commsched_engine_add_module(engine_, module.c_str(), 0, 0, &id),
-              commsched_engine_last_error());
+      Require(
+          commsched_model_add_module(handle_.get(), module.c_str(), 0, 0, &id),
+          commsched_engine_last_error());
     }
     for (size_t p = 0; p < model_.parameters.size(); ++p) {
       const Registered& parameter = model_.parameters[p];
       const size_t module = std::min(p, model_.modules.size() - 1);
-      Require(commsched_engine_add_parameter(
-                  engine_, static_cast<uint32_t>(module),
-                  parameter.name.c_str(), parameter.dims.data(),
-                  static_cast<uint32_t>(parameter.dims.size()), &id),
+      Require(AddParameter(handle_.get(), static_cast<uint32_t>(module),
+                           parameter.name.c_str(), parameter.dims.data(),
+                           static_cast<uint32_t>(parameter.dims.size()), &id),
               commsched_engine_last_error());
     }
     if (model_.also_used_by != 0) {
-      Require(commsched_engine_use_parameter(engine_, model_.also_used_by, 0),
-              commsched_engine_last_error());
+      Require(
+          commsched_model_use_parameter(handle_.get(), model_.also_used_by, 0),
+          commsched_engine_last_error());
     }
     if (model_.recomputed != ~0u) {
-      Require(commsched_engine_recompute(engine_, model_.recomputed,
-                                         model_.recomputed),
+      Require(commsched_model_recompute(handle_.get(), model_.recomputed,
+                                        model_.recomputed),
               commsched_engine_last_error());
     }
   }
@@ -150,6 +153,7 @@ class Rank {
   RankModel model_;
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
+  const ModelHandle handle_ = NewModel();
   commsched_engine_t* engine_ = nullptr;
 };
 
@@ -356,8 +360,8 @@ TEST(EngineAgreementTest, ARankThatCannotPrepareFailsTheOthersAtOnce) {
         return rank.Build(model);
       });
   EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1 will not come"),
-                                 HasSubstr("no parameters were added")));
-  EXPECT_THAT(messages[1], HasSubstr("no parameters were added"));
+                                 HasSubstr("the model has no parameters")));
+  EXPECT_THAT(messages[1], HasSubstr("the model has no parameters"));
 }
 
 // What a rank throws is a failure to prepare as any other.

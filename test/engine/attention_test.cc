@@ -17,6 +17,8 @@
 #include "engine/attention/steps.h"
 #include "test/engine/attention_toy.h"
 #include "test/engine/expect_error.h"
+#include "test/engine/model_handle.h"
+#include "test/engine/toy_checkpoint.h"
 
 namespace commsched::engine {
 namespace {
@@ -288,9 +290,13 @@ TEST(AttentionRunTest, NeedsToBeRegistered) {
   desc.kernels = &kernels;
   commsched_attention_t *attention = nullptr;
   ASSERT_EQ(commsched_attention_create(&desc, &attention), COMMSCHED_OK);
-  EXPECT_ENGINE_ERROR(commsched_attention_run(attention, 0, 0, 0, nullptr),
-                      COMMSCHED_FAILED_PRECONDITION,
-                      HasSubstr("it is not registered"));
+  EXPECT_ENGINE_ERROR(
+      commsched_attention_run(attention, nullptr, 0, 0, 0, nullptr),
+      COMMSCHED_INVALID_ARGUMENT, HasSubstr("engine is NULL"));
+  SmallEngine engine({{"w", {4}}});
+  EXPECT_ENGINE_ERROR(
+      commsched_attention_run(attention, engine.get(), 0, 0, 0, nullptr),
+      COMMSCHED_FAILED_PRECONDITION, HasSubstr("it is not registered"));
   commsched_attention_destroy(attention);
   commsched_attention_destroy(nullptr);
 }
@@ -306,11 +312,7 @@ TEST(AttentionRegisterTest, RefusesAnotherNumberOfLayersAndAnotherGroup) {
   commsched_group_t *group = nullptr;
   ASSERT_EQ(commsched_group_create(context, "dp_shard", &alone, 1, &group),
             COMMSCHED_OK);
-  commsched_engine_desc_t engine_desc = commsched_engine_desc_init();
-  engine_desc.context = context;
-  engine_desc.group = group;
-  commsched_engine_t *engine = nullptr;
-  ASSERT_EQ(commsched_engine_create(&engine_desc, &engine), COMMSCHED_OK);
+  const ModelHandle model = NewModel();
   commsched_attention_desc_t desc = GoodDesc();
   const commsched_attention_kernels_t kernels = PlainAttentionKernels();
   desc.kernels = &kernels;
@@ -318,16 +320,15 @@ TEST(AttentionRegisterTest, RefusesAnotherNumberOfLayersAndAnotherGroup) {
   ASSERT_EQ(commsched_attention_create(&desc, &attention), COMMSCHED_OK);
   const std::vector<commsched_attention_layer_t> layers(
       3, commsched_attention_layer_init());
-  EXPECT_ENGINE_ERROR(commsched_attention_register(attention, engine, "sp",
+  EXPECT_ENGINE_ERROR(commsched_attention_register(attention, model.get(), "sp",
                                                    group, layers.data(), 2),
                       COMMSCHED_INVALID_ARGUMENT,
                       HasSubstr("num_layers is 2; the description has 3"));
   EXPECT_ENGINE_ERROR(
-      commsched_attention_register(attention, engine, "sp", group,
+      commsched_attention_register(attention, model.get(), "sp", group,
                                    layers.data(), 3),
       COMMSCHED_INVALID_ARGUMENT,
       HasSubstr("rank 0 of a group of 1; the description says rank 0 of 2"));
-  commsched_engine_destroy(engine);
   commsched_attention_destroy(attention);
   commsched_group_destroy(group);
   commsched_context_destroy(context);

@@ -10,6 +10,7 @@
 #include "commsched/engine.h"
 #include "test/engine/float_address.h"
 #include "test/engine/messages.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/update_call.h"
 
 namespace commsched::engine {
@@ -202,6 +203,9 @@ class SharedRank {
     commsched_engine_desc_t desc = commsched_engine_desc_init();
     desc.context = context_;
     desc.group = group_;
+    desc.model = model_.get();
+    desc.groups = &sequence_group_;
+    desc.num_groups = 1;
     desc.plan = &plan;
     desc.zero_stage = toy.zero_stage;
     const commsched_optimizer_table_t sgd = commsched_sgd(0, 0);
@@ -308,8 +312,8 @@ class SharedRank {
     }
     for (uint32_t l = 0; l < toy_.layers; ++l) {
       commsched_attention_layer_t layer = commsched_attention_layer_init();
-      Require(commsched_engine_add_module(engine_, names[l].c_str(), 1, 1,
-                                          &layer.module),
+      Require(commsched_model_add_module(model_.get(), names[l].c_str(), 1, 1,
+                                         &layer.module),
               commsched_last_error());
       const uint32_t first = l * kToyParameters;
       norms_.push_back(first + kNorm);
@@ -329,21 +333,20 @@ class SharedRank {
         const uint64_t count = toy_.CountOf(p);
         const std::string name = names[l] + "." + std::to_string(p);
         uint32_t id = 0;
-        Require(commsched_engine_add_parameter(engine_, l, name.c_str(), &count,
-                                               1, &id),
+        Require(AddParameter(model_.get(), l, name.c_str(), &count, 1, &id),
                 commsched_last_error());
       }
       // All but the last layer's: it is still there when its backward begins.
       if (toy_.recompute && l + 1 < toy_.layers) {
-        Require(commsched_engine_recompute(engine_, l, l),
+        Require(commsched_model_recompute(model_.get(), l, l),
                 commsched_last_error());
       }
     }
     CreateAttention(rank);
-    Require(
-        commsched_attention_register(attention_, engine_, "sp", sequence_group_,
-                                     layers.data(), layers.size()),
-        commsched_last_error());
+    Require(commsched_attention_register(attention_, model_.get(), "sp",
+                                         sequence_group_, layers.data(),
+                                         layers.size()),
+            commsched_last_error());
   }
 
   std::string Find(uint32_t layer) {
@@ -369,7 +372,7 @@ class SharedRank {
     block.d_qkv_bias = gradients_[kQkvB];
     block.d_out_weight = gradients_[kOutW];
     block.d_out_bias = gradients_[kOutB];
-    return Message(commsched_attention_run(attention_, layer, backward,
+    return Message(commsched_attention_run(attention_, engine_, layer, backward,
                                            /*micro_batch=*/0, &block));
   }
 
@@ -419,8 +422,8 @@ class SharedRank {
         RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_get_parameter(
             engine_, l * kToyParameters + p, values.data(), values.size())));
       }
-      RETURN_MESSAGE_IF_ERROR(Message(
-          commsched_attention_run(attention_, l, /*backward=*/0, 0, nullptr)));
+      RETURN_MESSAGE_IF_ERROR(Message(commsched_attention_run(
+          attention_, engine_, l, /*backward=*/0, 0, nullptr)));
       RETURN_MESSAGE_IF_ERROR(
           Message(commsched_engine_forward_end(engine_, l, 0)));
     }
@@ -433,6 +436,7 @@ class SharedRank {
   commsched_context_t *context_ = nullptr;
   commsched_group_t *group_ = nullptr;
   commsched_group_t *sequence_group_ = nullptr;
+  const ModelHandle model_ = NewModel();
   commsched_engine_t *engine_ = nullptr;
   commsched_attention_t *attention_ = nullptr;
   std::vector<commsched_parameter_id_t> norms_;

@@ -10,6 +10,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/expect_error.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
 
@@ -54,15 +55,15 @@ TEST(EngineOrderTest, NothingIsAddedAfterBuild) {
     ASSERT_EQ(toy.Build(), "");
     uint32_t id = 77;
     const uint64_t dim = 1;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_module(engine, "late", 0, 0, &id),
-                        COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("is already built"));
     EXPECT_ENGINE_ERROR(
-        commsched_engine_add_parameter(engine, 0, "late", &dim, 1, &id),
-        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is already built"));
-    EXPECT_ENGINE_ERROR(commsched_engine_use_parameter(engine, 3, 2),
+        commsched_model_add_module(toy.model(), "late", 0, 0, &id),
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("nothing can be added"));
+    EXPECT_ENGINE_ERROR(AddParameter(toy.model(), 0, "late", &dim, 1, &id),
                         COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("is already built"));
+                        HasSubstr("nothing can be added"));
+    EXPECT_ENGINE_ERROR(commsched_model_use_parameter(toy.model(), 3, 2),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("nothing can be added"));
     EXPECT_ENGINE_ERROR(commsched_engine_build(engine),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("is already built"));
@@ -271,48 +272,46 @@ TEST(EngineNormTest, NeedsClippingAndAStep) {
 }
 
 TEST(EngineRegistrationTest, RefusesWhatItCannotTrain) {
-  OnOneRank([](ToyRank&, commsched_engine_t* engine) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t*) {
     uint32_t id = 77;
     const uint64_t dims[] = {4, 0};
     const uint64_t huge[] = {uint64_t{1} << 39, 4};
     const uint64_t wraps[] = {uint64_t{1} << 32, uint64_t{1} << 32};
-    EXPECT_ENGINE_ERROR(commsched_engine_add_module(engine, "embed", 0, 0, &id),
-                        COMMSCHED_ALREADY_EXISTS, HasSubstr("'embed'"));
-    EXPECT_ENGINE_ERROR(commsched_engine_add_module(engine, "", 0, 0, &id),
+    EXPECT_ENGINE_ERROR(
+        commsched_model_add_module(toy.model(), "embed", 0, 0, &id),
+        COMMSCHED_ALREADY_EXISTS, HasSubstr("'embed'"));
+    EXPECT_ENGINE_ERROR(commsched_model_add_module(toy.model(), "", 0, 0, &id),
                         COMMSCHED_INVALID_ARGUMENT, HasSubstr("name"));
-    EXPECT_ENGINE_ERROR(commsched_engine_add_module(engine, "m", -1, 0, &id),
-                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("forward_flops"));
     EXPECT_ENGINE_ERROR(
-        commsched_engine_add_parameter(engine, 9, "p", dims, 1, &id),
-        COMMSCHED_NOT_FOUND, HasSubstr("module 9; there are 4"));
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_add_parameter(engine, 0, "p", dims, 2, &id),
-        COMMSCHED_INVALID_ARGUMENT, HasSubstr("dimension 1 is 0"));
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_add_parameter(engine, 0, "p", dims, 0, &id),
-        COMMSCHED_INVALID_ARGUMENT, HasSubstr("no dimensions"));
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_add_parameter(engine, 0, "p", huge, 2, &id),
-        COMMSCHED_OUT_OF_RANGE, HasSubstr("2^40"));
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_add_parameter(engine, 0, "p", wraps, 2, &id),
-        COMMSCHED_OUT_OF_RANGE, HasSubstr("2^40"));
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_add_parameter(engine, 0, "head.norm", dims, 1, &id),
-        COMMSCHED_ALREADY_EXISTS, HasSubstr("'head.norm'"));
+        commsched_model_add_module(toy.model(), "m", -1, 0, &id),
+        COMMSCHED_INVALID_ARGUMENT, HasSubstr("forward_flops"));
+    EXPECT_ENGINE_ERROR(AddParameter(toy.model(), 9, "p", dims, 1, &id),
+                        COMMSCHED_NOT_FOUND,
+                        HasSubstr("module 9; there are 4"));
+    EXPECT_ENGINE_ERROR(AddParameter(toy.model(), 0, "p", dims, 2, &id),
+                        COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("dimension 1 is 0"));
+    EXPECT_ENGINE_ERROR(AddParameter(toy.model(), 0, "p", dims, 0, &id),
+                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("no dimensions"));
+    EXPECT_ENGINE_ERROR(AddParameter(toy.model(), 0, "p", huge, 2, &id),
+                        COMMSCHED_OUT_OF_RANGE, HasSubstr("2^40"));
+    EXPECT_ENGINE_ERROR(AddParameter(toy.model(), 0, "p", wraps, 2, &id),
+                        COMMSCHED_OUT_OF_RANGE, HasSubstr("2^40"));
+    EXPECT_ENGINE_ERROR(AddParameter(toy.model(), 0, "head.norm", dims, 1, &id),
+                        COMMSCHED_ALREADY_EXISTS, HasSubstr("'head.norm'"));
     EXPECT_EQ(id, 77u);
   });
 }
 
 TEST(EngineRegistrationTest, TiedParametersComeFromEarlierModules) {
-  OnOneRank([](ToyRank&, commsched_engine_t* engine) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t*) {
     EXPECT_ENGINE_ERROR(
-        commsched_engine_use_parameter(engine, 0, 2),
+        commsched_model_use_parameter(toy.model(), 0, 2),
         COMMSCHED_INVALID_ARGUMENT,
         AllOf(HasSubstr("'embed'"), HasSubstr("the later module 'block0'")));
-    EXPECT_ENGINE_ERROR(commsched_engine_use_parameter(engine, 3, 1),
+    EXPECT_ENGINE_ERROR(commsched_model_use_parameter(toy.model(), 3, 1),
                         COMMSCHED_ALREADY_EXISTS, HasSubstr("already"));
-    EXPECT_ENGINE_ERROR(commsched_engine_use_parameter(engine, 3, 60),
+    EXPECT_ENGINE_ERROR(commsched_model_use_parameter(toy.model(), 3, 60),
                         COMMSCHED_NOT_FOUND, HasSubstr("parameter 60"));
   });
 }
@@ -321,6 +320,7 @@ TEST(EngineRegistrationTest, TiedParametersComeFromEarlierModules) {
 class EngineCreateTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    desc_.model = model_.get();
     commsched_world_desc_t world = commsched_world_desc_init();
     world.size = 1;
     const int32_t rank = 0;
@@ -340,14 +340,14 @@ class EngineCreateTest : public ::testing::Test {
   void AddOneParameter() {
     uint32_t id = 0;
     const uint64_t dim = 100;
-    ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id),
+    ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
               COMMSCHED_OK);
-    ASSERT_EQ(commsched_engine_add_parameter(engine_, 0, "p", &dim, 1, &id),
-              COMMSCHED_OK);
+    ASSERT_EQ(AddParameter(model_.get(), 0, "p", &dim, 1, &id), COMMSCHED_OK);
   }
 
   commsched_world_t* world_ = nullptr;
   commsched_engine_desc_t desc_ = commsched_engine_desc_init();
+  const ModelHandle model_ = NewModel();
   commsched_engine_t* engine_ = nullptr;
 };
 
@@ -362,6 +362,16 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
        "context is NULL"},
       {[](auto& d) { d.group = nullptr; }, COMMSCHED_INVALID_ARGUMENT,
        "group is NULL"},
+      {[](auto& d) { d.model = nullptr; }, COMMSCHED_INVALID_ARGUMENT,
+       "model is NULL"},
+      {[](auto& d) { d.num_groups = 1; }, COMMSCHED_INVALID_ARGUMENT,
+       "groups is NULL"},
+      {[](auto& d) {
+         static commsched_group_t* const groups[] = {d.group, nullptr};
+         d.groups = groups;
+         d.num_groups = 2;
+       },
+       COMMSCHED_INVALID_ARGUMENT, "groups[1] is NULL"},
       {[](auto& d) { d.max_live_bytes = 5; }, COMMSCHED_INVALID_ARGUMENT,
        "max_live_bytes is 5 with zero_stage 0"},
       {[](auto& d) { d.persist_below = 6; }, COMMSCHED_INVALID_ARGUMENT,
@@ -481,13 +491,13 @@ TEST_F(EngineCreateTest, NamesInThePlanOptionsAreCopied) {
   commsched_plan_options_t plan = commsched_plan_options_init();
   commsched_engine_desc_t desc = desc_;
   desc.plan = &plan;
+  AddOneParameter();
   for (const char** name : {&plan.policy, &plan.codec}) {
     std::string text = "no-such-plugin-of-this-name";
     *name = text.c_str();
     ASSERT_EQ(commsched_engine_create(&desc, &engine_), COMMSCHED_OK);
     text.assign(text.size(), '?');
     *name = nullptr;
-    AddOneParameter();
     EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine_), COMMSCHED_NOT_FOUND,
                         HasSubstr("'no-such-plugin-of-this-name'"));
     commsched_engine_destroy(engine_);
@@ -509,9 +519,9 @@ TEST_F(EngineCreateTest, AModelThatTheMachineCannotHoldIsRefused) {
   ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
   uint32_t id = 0;
   const uint64_t dim = uint64_t{1} << 39;
-  ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id), COMMSCHED_OK);
-  ASSERT_EQ(commsched_engine_add_parameter(engine_, 0, "p", &dim, 1, &id),
+  ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
             COMMSCHED_OK);
+  ASSERT_EQ(AddParameter(model_.get(), 0, "p", &dim, 1, &id), COMMSCHED_OK);
   // Parameters, gradients and two moments, of 4 bytes each: 2^39 x 16.
   EXPECT_ENGINE_ERROR(
       commsched_engine_build(engine_), COMMSCHED_RESOURCE_EXHAUSTED,
@@ -525,9 +535,9 @@ TEST_F(EngineCreateTest, ABuiltEngineNeedsNoneOfItsHandles) {
   ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
   uint32_t id = 0;
   const uint64_t dim = 100;
-  ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id), COMMSCHED_OK);
-  ASSERT_EQ(commsched_engine_add_parameter(engine_, 0, "p", &dim, 1, &id),
+  ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
             COMMSCHED_OK);
+  ASSERT_EQ(AddParameter(model_.get(), 0, "p", &dim, 1, &id), COMMSCHED_OK);
   ASSERT_EQ(commsched_engine_prepare(engine_), COMMSCHED_OK);
   ASSERT_EQ(commsched_engine_build(engine_), COMMSCHED_OK);
   commsched_trace_destroy(desc_.trace);
@@ -551,13 +561,13 @@ TEST_F(EngineCreateTest, PrepareIsThePartOfBuildThatOtherRanksDoNotSee) {
                       HasSubstr("no parameters"));
   uint32_t id = 0;
   const uint64_t dim = 100;
-  ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id), COMMSCHED_OK);
-  ASSERT_EQ(commsched_engine_add_parameter(engine_, 0, "p", &dim, 1, &id),
+  ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
             COMMSCHED_OK);
+  ASSERT_EQ(AddParameter(model_.get(), 0, "p", &dim, 1, &id), COMMSCHED_OK);
   ASSERT_EQ(commsched_engine_prepare(engine_), COMMSCHED_OK);
   EXPECT_EQ(commsched_engine_session(engine_), nullptr);
   EXPECT_NE(commsched_engine_plan(engine_), nullptr);
-  EXPECT_ENGINE_ERROR(commsched_engine_add_module(engine_, "n", 0, 0, &id),
+  EXPECT_ENGINE_ERROR(commsched_model_add_module(model_.get(), "n", 0, 0, &id),
                       COMMSCHED_FAILED_PRECONDITION,
                       HasSubstr("nothing can be added"));
   EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine_),
@@ -579,9 +589,9 @@ TEST_F(EngineCreateTest, AnArenaThatIsTooSmallIsRefusedWithTheSizeThatWorks) {
   ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
   uint32_t id = 0;
   const uint64_t dim = 1000;
-  ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id), COMMSCHED_OK);
-  ASSERT_EQ(commsched_engine_add_parameter(engine_, 0, "p", &dim, 1, &id),
+  ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
             COMMSCHED_OK);
+  ASSERT_EQ(AddParameter(model_.get(), 0, "p", &dim, 1, &id), COMMSCHED_OK);
   EXPECT_ENGINE_ERROR(commsched_engine_build(engine_),
                       COMMSCHED_RESOURCE_EXHAUSTED, HasSubstr("4096"));
   commsched_engine_destroy(engine_);

@@ -35,6 +35,9 @@ ExchangeRank::ExchangeRank(const ExchangeRun& run, commsched_world_t* world,
   commsched_engine_desc_t desc = run.engine;
   desc.context = context_;
   desc.group = group_;
+  desc.model = model_.get();
+  desc.groups = &sp_group_;
+  desc.num_groups = 1;
   desc.plan = &run.plan;
   Require(commsched_engine_create(&desc, &engine_),
           commsched_engine_last_error());
@@ -51,13 +54,13 @@ ExchangeRank::~ExchangeRank() {
 void ExchangeRank::Register() {
   uint32_t id = 0;
   for (const char* name : {"plain", "mix"}) {
-    Require(commsched_engine_add_module(engine_, name, 1e4, 2e4, &id),
+    Require(commsched_model_add_module(model_.get(), name, 1e4, 2e4, &id),
             commsched_engine_last_error());
     const uint64_t count = id == kPlainModule ? kPlain : kExchanged;
-    Require(commsched_engine_add_parameter(engine_, id, name, &count, 1, &id),
+    Require(AddParameter(model_.get(), id, name, &count, 1, &id),
             commsched_engine_last_error());
   }
-  Require(commsched_engine_add_group(engine_, "sp", sp_group_, &id),
+  Require(commsched_model_add_group(model_.get(), "sp", run_.sp, &id),
           commsched_engine_last_error());
   const char* names[] = {"a", "b", "c", "d"};
   for (size_t i = 0; i < memory_.size(); ++i) {
@@ -65,7 +68,7 @@ void ExchangeRank::Register() {
     desc.name = names[i];
     desc.count = memory_[i].size();
     desc.address = memory_[i].data();
-    Require(commsched_engine_add_activation(engine_, &desc, &id),
+    Require(commsched_model_add_activation(model_.get(), &desc, &id),
             commsched_engine_last_error());
   }
   AddOp("make", false, {On(kA, COMMSCHED_WRITE)}, true, false);
@@ -78,7 +81,7 @@ void ExchangeRank::Register() {
   AddOp("weigh", true, {}, false, true);
   AddOp("add", true, {On(kD, COMMSCHED_READ)}, false, true);
   if (!run_.recompute) return;
-  Require(commsched_engine_recompute(engine_, kPlainModule, kMixModule),
+  Require(commsched_model_recompute(model_.get(), kPlainModule, kMixModule),
           commsched_engine_last_error());
 }
 
@@ -101,7 +104,7 @@ void ExchangeRank::AddOp(const char* name, bool backward,
     desc.num_gradients = 1;
   }
   uint32_t id = 0;
-  Require(commsched_engine_add_op(engine_, kMixModule, &desc, &id),
+  Require(commsched_model_add_op(model_.get(), kMixModule, &desc, &id),
           commsched_engine_last_error());
 }
 
@@ -115,7 +118,7 @@ void ExchangeRank::AddExchange(const char* name, bool backward, uint32_t from,
   desc.backward = backward;
   desc.input = On(from, COMMSCHED_READ);
   desc.output = On(to, COMMSCHED_WRITE);
-  Require(commsched_engine_add_collective(engine_, kMixModule, &desc),
+  Require(commsched_model_add_collective(model_.get(), kMixModule, &desc),
           commsched_engine_last_error());
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "commsched/engine_ops.h"
+#include "test/engine/model_handle.h"
 
 namespace commsched::engine {
 
@@ -72,7 +73,7 @@ class ExchangeRank {
   std::string Weights(std::vector<float>* out_weights);
 
   commsched_engine_t* engine() { return engine_; }
-  commsched_group_t* sp_group() { return sp_group_; }
+  commsched_model_t* model() { return model_.get(); }
 
   // Ids in the order of registration.
   enum Op : uint32_t { kMake, kOther, kUse, kTurn, kWeigh, kAdd };
@@ -102,6 +103,7 @@ class ExchangeRank {
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
   commsched_group_t* sp_group_ = nullptr;
+  const ModelHandle model_ = NewModel();
   commsched_engine_t* engine_ = nullptr;
   const float* w_ = nullptr;
   float* w_gradient_ = nullptr;

@@ -10,6 +10,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/expect_error.h"
+#include "test/engine/model_handle.h"
 
 namespace commsched::engine {
 namespace {
@@ -47,13 +48,13 @@ class EngineRanksMemoryTest : public ::testing::Test {
     commsched_engine_desc_t desc = commsched_engine_desc_init();
     desc.context = context_;
     desc.group = group_;
+    desc.model = model_.get();
     ASSERT_EQ(commsched_engine_create(&desc, &engine_), COMMSCHED_OK);
     uint32_t id = 0;
-    ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id),
+    ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
               COMMSCHED_OK);
-    ASSERT_EQ(
-        commsched_engine_add_parameter(engine_, 0, "p", &elements, 1, &id),
-        COMMSCHED_OK);
+    ASSERT_EQ(AddParameter(model_.get(), 0, "p", &elements, 1, &id),
+              COMMSCHED_OK);
   }
 
   void TearDown() override {
@@ -66,6 +67,7 @@ class EngineRanksMemoryTest : public ::testing::Test {
   commsched_world_t* world_ = nullptr;
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
+  const ModelHandle model_ = NewModel();
   commsched_engine_t* engine_ = nullptr;
 };
 

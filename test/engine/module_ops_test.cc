@@ -333,7 +333,7 @@ TEST(ModuleOpsOrderTest, OpsRunInOrderWithinTheirModule) {
 }
 
 TEST(ModuleOpsContractTest, NothingIsAddedAfterBuild) {
-  OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {
+  OnOneRank([](ExchangeRank& rank, commsched_engine_t*) {
     ASSERT_EQ(rank.Build(), "");
     float memory = 0;
     uint32_t id = 77;
@@ -342,65 +342,63 @@ TEST(ModuleOpsContractTest, NothingIsAddedAfterBuild) {
     activation.count = 1;
     activation.address = &memory;
     EXPECT_ENGINE_ERROR(
-        commsched_engine_add_activation(engine, &activation, &id),
-        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is already built"));
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_add_group(engine, "late", rank.sp_group(), &id),
-        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is already built"));
+        commsched_model_add_activation(rank.model(), &activation, &id),
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("nothing can be added"));
+    EXPECT_ENGINE_ERROR(commsched_model_add_group(rank.model(), "late", 1, &id),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("nothing can be added"));
     commsched_module_op_desc_t op = commsched_module_op_desc_init();
     op.name = "late";
-    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &op, &id),
+    EXPECT_ENGINE_ERROR(commsched_model_add_op(rank.model(), 1, &op, &id),
                         COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("is already built"));
+                        HasSubstr("nothing can be added"));
     commsched_module_collective_desc_t collective =
         commsched_module_collective_desc_init();
     collective.name = "late";
-    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &collective),
-                        COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("is already built"));
+    EXPECT_ENGINE_ERROR(
+        commsched_model_add_collective(rank.model(), 1, &collective),
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("nothing can be added"));
     EXPECT_EQ(id, 77u);
   });
 }
 
 TEST(ModuleOpsContractTest, BadGroupsAndActivationsAreNamed) {
-  OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {
+  OnOneRank([](ExchangeRank& rank, commsched_engine_t*) {
     uint32_t id = 77;
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_add_group(engine, "sp", rank.sp_group(), &id),
-        COMMSCHED_ALREADY_EXISTS, HasSubstr("'sp'"));
-    EXPECT_EQ(commsched_engine_add_group(engine, "tp", nullptr, &id),
-              COMMSCHED_INVALID_ARGUMENT);
+    EXPECT_ENGINE_ERROR(commsched_model_add_group(rank.model(), "sp", 1, &id),
+                        COMMSCHED_ALREADY_EXISTS, HasSubstr("'sp'"));
+    EXPECT_ENGINE_ERROR(commsched_model_add_group(rank.model(), "tp", 0, &id),
+                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("'tp'"));
     alignas(8) float memory[4] = {};
     commsched_activation_desc_t desc = commsched_activation_desc_init();
     desc.name = "a";
     desc.count = 2;
     desc.address = memory;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_activation(engine, &desc, &id),
-                        COMMSCHED_ALREADY_EXISTS, HasSubstr("'a'"));
+    EXPECT_ENGINE_ERROR(
+        commsched_model_add_activation(rank.model(), &desc, &id),
+        COMMSCHED_ALREADY_EXISTS, HasSubstr("'a'"));
     desc.name = "e";
     desc.address = reinterpret_cast<char*>(memory) + 2;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_activation(engine, &desc, &id),
-                        COMMSCHED_INVALID_ARGUMENT,
-                        HasSubstr("activation 'e' has an address"));
-    desc.address = nullptr;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_activation(engine, &desc, &id),
-                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("NULL"));
+    EXPECT_ENGINE_ERROR(
+        commsched_model_add_activation(rank.model(), &desc, &id),
+        COMMSCHED_INVALID_ARGUMENT, HasSubstr("activation 'e' has an address"));
     desc.address = memory;
     desc.count = 0;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_activation(engine, &desc, &id),
-                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("'e'"));
+    EXPECT_ENGINE_ERROR(
+        commsched_model_add_activation(rank.model(), &desc, &id),
+        COMMSCHED_INVALID_ARGUMENT, HasSubstr("'e'"));
     desc.count = 1;
     desc.dtype = COMMSCHED_BOOL;
     EXPECT_ENGINE_ERROR(
-        commsched_engine_add_activation(engine, &desc, &id),
+        commsched_model_add_activation(rank.model(), &desc, &id),
         COMMSCHED_INVALID_ARGUMENT,
         HasSubstr("'e': dtype bool is for channels; graphs take f32"));
     desc.dtype = 99;
-    EXPECT_EQ(commsched_engine_add_activation(engine, &desc, &id),
+    EXPECT_EQ(commsched_model_add_activation(rank.model(), &desc, &id),
               COMMSCHED_INVALID_ARGUMENT);
     desc.dtype = COMMSCHED_F32;
     desc.name = nullptr;
-    EXPECT_EQ(commsched_engine_add_activation(engine, &desc, &id),
+    EXPECT_EQ(commsched_model_add_activation(rank.model(), &desc, &id),
               COMMSCHED_INVALID_ARGUMENT);
     EXPECT_EQ(id, 77u);
     // None of this has left anything behind.
@@ -410,51 +408,51 @@ TEST(ModuleOpsContractTest, BadGroupsAndActivationsAreNamed) {
 }
 
 TEST(ModuleOpsContractTest, BadOpsAreNamed) {
-  OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {
+  OnOneRank([](ExchangeRank& rank, commsched_engine_t*) {
     uint32_t id = 77;
     const uint32_t plain = 0;
     const uint32_t missing = 9;
     commsched_module_op_desc_t desc = commsched_module_op_desc_init();
-    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+    EXPECT_ENGINE_ERROR(commsched_model_add_op(rank.model(), 1, &desc, &id),
                         COMMSCHED_INVALID_ARGUMENT, HasSubstr("'mix'"));
     desc.name = "make";
-    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+    EXPECT_ENGINE_ERROR(commsched_model_add_op(rank.model(), 1, &desc, &id),
                         COMMSCHED_ALREADY_EXISTS,
                         HasSubstr("forward.mix.make"));
     desc.name = "new";
-    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 5, &desc, &id),
+    EXPECT_ENGINE_ERROR(commsched_model_add_op(rank.model(), 5, &desc, &id),
                         COMMSCHED_NOT_FOUND, HasSubstr("module 5"));
     desc.parameters = &plain;
     desc.num_parameters = 1;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+    EXPECT_ENGINE_ERROR(commsched_model_add_op(rank.model(), 1, &desc, &id),
                         COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("module 'mix' does not use"));
     desc.parameters = &missing;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+    EXPECT_ENGINE_ERROR(commsched_model_add_op(rank.model(), 1, &desc, &id),
                         COMMSCHED_NOT_FOUND, HasSubstr("parameter 9"));
     desc.parameters = nullptr;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+    EXPECT_ENGINE_ERROR(commsched_model_add_op(rank.model(), 1, &desc, &id),
                         COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("1 parameters, which are NULL"));
     desc.num_parameters = 0;
     desc.gradients = &plain;
     desc.num_gradients = 1;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 0, &desc, &id),
+    EXPECT_ENGINE_ERROR(commsched_model_add_op(rank.model(), 0, &desc, &id),
                         COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("only ops of a backward can"));
     desc.num_gradients = 0;
     EXPECT_ENGINE_ERROR(
-        commsched_engine_add_op(engine, 1, &desc, &id),
+        commsched_model_add_op(rank.model(), 1, &desc, &id),
         COMMSCHED_INVALID_ARGUMENT,
         HasSubstr("is given gradients, but num_gradients is 0"));
     desc.gradients = nullptr;
     desc.flops = -1;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+    EXPECT_ENGINE_ERROR(commsched_model_add_op(rank.model(), 1, &desc, &id),
                         COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("'forward.mix.new'"));
     desc.flops = 0;
     desc.backward = 2;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+    EXPECT_ENGINE_ERROR(commsched_model_add_op(rank.model(), 1, &desc, &id),
                         COMMSCHED_INVALID_ARGUMENT, HasSubstr("backward"));
     desc.backward = 0;
     commsched_access_t access = {};
@@ -462,13 +460,13 @@ TEST(ModuleOpsContractTest, BadOpsAreNamed) {
     access.mode = COMMSCHED_READ;
     desc.accesses = &access;
     desc.num_accesses = 1;
-    EXPECT_EQ(commsched_engine_add_op(engine, 1, &desc, &id),
+    EXPECT_EQ(commsched_model_add_op(rank.model(), 1, &desc, &id),
               COMMSCHED_NOT_FOUND);
     access.buffer = 0;
     access.region = COMMSCHED_RANGE;
     access.offset = kExchanged;
     access.count = 1;
-    EXPECT_EQ(commsched_engine_add_op(engine, 1, &desc, &id),
+    EXPECT_EQ(commsched_model_add_op(rank.model(), 1, &desc, &id),
               COMMSCHED_OUT_OF_RANGE);
     EXPECT_EQ(id, 77u);
     EXPECT_EQ(rank.Build(), "");
@@ -477,33 +475,33 @@ TEST(ModuleOpsContractTest, BadOpsAreNamed) {
 }
 
 TEST(ModuleOpsContractTest, BadCollectivesAreNamed) {
-  OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {
+  OnOneRank([](ExchangeRank& rank, commsched_engine_t*) {
     commsched_module_collective_desc_t desc =
         commsched_module_collective_desc_init();
     desc.name = "swap";
     desc.kind = COMMSCHED_ALL_TO_ALL;
     desc.group = 1;
     desc.output.buffer = 1;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
+    EXPECT_ENGINE_ERROR(commsched_model_add_collective(rank.model(), 1, &desc),
                         COMMSCHED_ALREADY_EXISTS,
                         HasSubstr("forward.mix.swap"));
     desc.name = "new";
     desc.group = 2;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
+    EXPECT_ENGINE_ERROR(commsched_model_add_collective(rank.model(), 1, &desc),
                         COMMSCHED_NOT_FOUND, HasSubstr("group 2"));
     desc.group = 1;
     desc.num_counts = 1;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
+    EXPECT_ENGINE_ERROR(commsched_model_add_collective(rank.model(), 1, &desc),
                         COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("1 counts, which are NULL"));
     const uint64_t too_many = kExchanged + 1;
     desc.counts = &too_many;
     desc.num_counts = 0;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
+    EXPECT_ENGINE_ERROR(commsched_model_add_collective(rank.model(), 1, &desc),
                         COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("num_counts is 0"));
     desc.num_counts = 1;
-    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
+    EXPECT_ENGINE_ERROR(commsched_model_add_collective(rank.model(), 1, &desc),
                         COMMSCHED_INVALID_ARGUMENT, HasSubstr("sends 65"));
     EXPECT_EQ(rank.Build(), "");
     EXPECT_EQ(rank.Step(0), "");

@@ -16,6 +16,7 @@
 #include "commsched/engine.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/update_call.h"
 
 namespace commsched::engine {
@@ -83,17 +84,18 @@ class PartRank {
     desc.zero_stage = run.zero_stage;
     desc.clip_norm = 0.5f;
     desc.loss_scale = run.loss_scale;
-    Require(commsched_engine_create(&desc, &engine_), commsched_last_error());
+    const ModelHandle model = NewModel();
     uint32_t id = 0;
-    Require(commsched_engine_add_module(engine_, "m", 0, 0, &id),
+    Require(commsched_model_add_module(model.get(), "m", 0, 0, &id),
             commsched_last_error());
     for (int32_t p = 0; p < num_parts_; ++p) {
       const std::string name = "w" + std::to_string(first_part_ + p);
       const uint64_t dims[] = {kPartCount};
-      Require(commsched_engine_add_parameter(engine_, 0, name.c_str(), dims, 1,
-                                             &id),
+      Require(AddParameter(model.get(), 0, name.c_str(), dims, 1, &id),
               commsched_last_error());
     }
+    desc.model = model.get();
+    Require(commsched_engine_create(&desc, &engine_), commsched_last_error());
   }
   ~PartRank() {
     commsched_engine_destroy(engine_);

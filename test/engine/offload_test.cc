@@ -323,13 +323,14 @@ TEST(OffloadErrorTest, MastersThatCannotBeWrittenAreAnErrorThatStays) {
 
 TEST(OffloadErrorTest, TablesWithoutAFunctionAndBytesWithoutAPoolAreRefused) {
   ToyRun run;
-  OnRanks(run, [&](ToyRank&, int32_t rank) -> std::string {
+  OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
     if (rank != 0) return "";
     TestPool pool;
     commsched_pool_t table = pool.table();
     commsched_engine_desc_t desc = commsched_engine_desc_init();
     desc.context = reinterpret_cast<commsched_context_t*>(&table);
     desc.group = reinterpret_cast<commsched_group_t*>(&table);
+    desc.model = toy.model();
     desc.optimizer_pool = &table;
     commsched_engine_t* engine = nullptr;
     const auto refuses = [&](const char* text) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
-
+#include "test/engine/model_handle.h"
 namespace commsched::engine {
 namespace {
 
@@ -43,9 +43,11 @@ nlohmann::json PlanJson(uint32_t stage) {
   profile.memory_bytes_per_s = 3.6e9;
   commsched_plan_options_t options = commsched_plan_options_init();
   options.arena_bytes = stage == 2 ? kArenaBytes : 0;
+  const ModelHandle model = NewModel();
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context;
   desc.group = group;
+  desc.model = model.get();
   desc.zero_stage = stage;
   desc.plan = &options;
   desc.bucket_bytes = 4 * kElements;
@@ -55,11 +57,10 @@ nlohmann::json PlanJson(uint32_t stage) {
   uint32_t id = 0;
   for (int m = 0; m < kModules; ++m) {
     const std::string name = std::to_string(m);
-    EXPECT_EQ(
-        commsched_engine_add_module(engine, name.c_str(), 7.5e7, 1.5e8, &id),
-        COMMSCHED_OK);
-    EXPECT_EQ(commsched_engine_add_parameter(engine, id, name.c_str(),
-                                             &kElements, 1, &id),
+    EXPECT_EQ(commsched_model_add_module(model.get(), name.c_str(), 7.5e7,
+                                         1.5e8, &id),
+              COMMSCHED_OK);
+    EXPECT_EQ(AddParameter(model.get(), id, name.c_str(), &kElements, 1, &id),
               COMMSCHED_OK);
   }
   EXPECT_EQ(commsched_engine_prepare(engine), COMMSCHED_OK)

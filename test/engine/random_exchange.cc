@@ -37,11 +37,10 @@ RandomExchange::~RandomExchange() { commsched_group_destroy(sp_group_); }
 
 // ---- Registration -----------------------------------------------------------
 
-std::string RandomExchange::Register(commsched_context_t* context,
-                                     commsched_engine_t* engine) {
+std::string RandomExchange::Join(commsched_context_t* context,
+                                 commsched_engine_desc_t* out_desc) {
   const RandomExchanges& exchanges = case_.exchanges;
   if (!exchanges.any()) return "";
-  engine_ = engine;
   const commsched_axis_t axes[] = {{"dp", case_.ranks / exchanges.sp},
                                    {"sp", exchanges.sp}};
   commsched_mesh_t* mesh = nullptr;
@@ -50,9 +49,18 @@ std::string RandomExchange::Register(commsched_context_t* context,
     return commsched_last_error();
   }
   commsched_mesh_destroy(mesh);
+  out_desc->groups = &sp_group_;
+  out_desc->num_groups = 1;
+  return "";
+}
+
+std::string RandomExchange::Register(commsched_model_t* model) {
+  const RandomExchanges& exchanges = case_.exchanges;
+  if (!exchanges.any()) return "";
+  model_ = model;
   uint32_t id = 0;
   RETURN_MESSAGE_IF_ERROR(
-      Message(commsched_engine_add_group(engine, "sp", sp_group_, &id)));
+      Message(commsched_model_add_group(model_, "sp", exchanges.sp, &id)));
   for (uint32_t i = 0; i < memory_.size(); ++i) {
     const std::string name = NameOf("a", i);
     commsched_activation_desc_t desc = commsched_activation_desc_init();
@@ -60,7 +68,7 @@ std::string RandomExchange::Register(commsched_context_t* context,
     desc.count = memory_[i].size();
     desc.address = memory_[i].data();
     RETURN_MESSAGE_IF_ERROR(
-        Message(commsched_engine_add_activation(engine, &desc, &id)));
+        Message(commsched_model_add_activation(model_, &desc, &id)));
   }
   for (uint32_t m = 0; m < exchanges.steps.size(); ++m) {
     auto& first = first_op_.emplace_back();
@@ -100,7 +108,7 @@ std::string RandomExchange::AddOp(uint32_t module, bool backward,
   desc.flops = 1e4;
   ++num_ops_;
   uint32_t id = 0;
-  return Message(commsched_engine_add_op(engine_, module, &desc, &id));
+  return Message(commsched_model_add_op(model_, module, &desc, &id));
 }
 
 commsched_group_id_t RandomExchange::GroupOf(const RandomStep& step) const {
@@ -126,7 +134,7 @@ std::string RandomExchange::AddCollective(uint32_t module, bool backward,
   desc.output = step.kind == COMMSCHED_REDUCE_SCATTER
                     ? FirstPartOf(step.output, count, ranks)
                     : On(step.output, COMMSCHED_WRITE);
-  return Message(commsched_engine_add_collective(engine_, module, &desc));
+  return Message(commsched_model_add_collective(model_, module, &desc));
 }
 
 // ---- What the ranks must have -----------------------------------------------
@@ -202,7 +210,8 @@ std::string RandomExchange::CheckRead(const Place& place,
          std::to_string(place.micro_batch);
 }
 
-std::string RandomExchange::Run(const Place& place, const Body& body) {
+std::string RandomExchange::Run(commsched_engine_t* engine, const Place& place,
+                                const Body& body) {
   if (!case_.exchanges.any()) return "";
   const std::vector<RandomStep>& steps = StepsOf(place);
   uint32_t op = 0;
@@ -215,14 +224,14 @@ std::string RandomExchange::Run(const Place& place, const Body& body) {
     const commsched_module_op_id_t id =
         first_op_[place.module][place.backward ? 1 : 0] + op++;
     RETURN_MESSAGE_IF_ERROR(
-        Message(commsched_engine_op_begin(engine_, id, place.micro_batch)));
+        Message(commsched_engine_op_begin(engine, id, place.micro_batch)));
     if (step.input != kNoActivation) {
       RETURN_MESSAGE_IF_ERROR(CheckRead(place, i));
     }
     if (step.output != kNoActivation) Write(place, i);
     RETURN_MESSAGE_IF_ERROR(body(op, step));
     RETURN_MESSAGE_IF_ERROR(
-        Message(commsched_engine_op_end(engine_, id, place.micro_batch)));
+        Message(commsched_engine_op_end(engine, id, place.micro_batch)));
   }
   return "";
 }

@@ -24,10 +24,12 @@ class RandomExchange {
   RandomExchange(const RandomExchange&) = delete;
   RandomExchange& operator=(const RandomExchange&) = delete;
 
-  // Adds all of it to an engine that has the case's modules and parameters.
-  // Returns what is wrong, as Run() does.
-  std::string Register(commsched_context_t* context,
-                       commsched_engine_t* engine);
+  // Joins the group in which activations are exchanged, if any are, and gives
+  // it to the description of an engine. Returns what is wrong, as all do.
+  std::string Join(commsched_context_t* context,
+                   commsched_engine_desc_t* out_desc);
+  // Adds all of it to a model that has the case's modules and parameters.
+  std::string Register(commsched_model_t* model);
 
   // A forward or backward of a module, and what tells its elements from those
   // of others.
@@ -38,10 +40,12 @@ class RandomExchange {
     uint32_t micro_batch;
     bool evaluates;
   };
-  // Runs the steps of a module. `body` is called within each op, with its
+  // Runs the steps of a module of `engine`. `body` is called within each op,
+  // with its
   // number among those of this forward or backward, from 1 on.
   using Body = std::function<std::string(uint32_t op, const RandomStep&)>;
-  std::string Run(const Place& place, const Body& body);
+  std::string Run(commsched_engine_t* engine, const Place& place,
+                  const Body& body);
 
  private:
   std::string AddOp(uint32_t module, bool backward, uint32_t index);
@@ -58,7 +62,7 @@ class RandomExchange {
 
   const RandomCase& case_;
   const int32_t rank_;
-  commsched_engine_t* engine_ = nullptr;
+  commsched_model_t* model_ = nullptr;
   commsched_group_t* sp_group_ = nullptr;
   // By module and direction.
   std::vector<std::array<commsched_module_op_id_t, 2>> first_op_;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "test/engine/messages.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/random_exchange.h"
 #include "test/engine/test_pools.h"
 #include "test/engine/update_call.h"
@@ -109,12 +110,14 @@ class RandomRank {
     commsched_engine_desc_t desc = case_.engine;
     desc.context = context_;
     desc.group = group_;
+    desc.model = model_.get();
     desc.plan = &case_.plan;
     desc.optimizer = &case_.optimizer;
     desc.profile = &case_.profile;
     desc.trace = trace_;
     const commsched_pool_t pool = pool_.table();
     if (case_.offloads) desc.optimizer_pool = &pool;
+    RANDOM_RETURN_IF_ERROR(exchange_.Join(context_, &desc));
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_create(&desc, &engine_)));
     return Register();
   }
@@ -124,26 +127,26 @@ class RandomRank {
     uint32_t id = 0;
     for (size_t m = 0; m < model.used.size(); ++m) {
       const std::string name = "m" + std::to_string(m);
-      RANDOM_RETURN_IF_ERROR(Message(
-          commsched_engine_add_module(engine_, name.c_str(), 1e5, 2e5, &id)));
+      RANDOM_RETURN_IF_ERROR(Message(commsched_model_add_module(
+          model_.get(), name.c_str(), 1e5, 2e5, &id)));
     }
     for (const RandomParameter& p : model.parameters) {
-      RANDOM_RETURN_IF_ERROR(Message(commsched_engine_add_parameter(
-          engine_, p.module, p.name.c_str(), p.dims.data(),
-          static_cast<uint32_t>(p.dims.size()), &id)));
+      RANDOM_RETURN_IF_ERROR(Message(
+          AddParameter(model_.get(), p.module, p.name.c_str(), p.dims.data(),
+                       static_cast<uint32_t>(p.dims.size()), &id)));
     }
     for (uint32_t m = 0; m < model.used.size(); ++m) {
       for (uint32_t p : model.used[m]) {
         if (model.parameters[p].module == m) continue;
         RANDOM_RETURN_IF_ERROR(
-            Message(commsched_engine_use_parameter(engine_, m, p)));
+            Message(commsched_model_use_parameter(model_.get(), m, p)));
       }
     }
     for (const auto& [first, last] : case_.recomputed) {
       RANDOM_RETURN_IF_ERROR(
-          Message(commsched_engine_recompute(engine_, first, last)));
+          Message(commsched_model_recompute(model_.get(), first, last)));
     }
-    return exchange_.Register(context_, engine_);
+    return exchange_.Register(model_.get());
   }
 
   std::string SetInitialValues() {
@@ -258,7 +261,7 @@ class RandomRank {
     RANDOM_RETURN_IF_ERROR(
         CheckValues("forward", step, case_.model.used[module]));
     RANDOM_RETURN_IF_ERROR(exchange_.Run(
-        {module, /*backward=*/false, step, mb, evaluating_},
+        engine_, {module, /*backward=*/false, step, mb, evaluating_},
         [&](uint32_t, const RandomStep& op) {
           return CheckValues("op of a forward", step, op.parameters);
         }));
@@ -278,7 +281,7 @@ class RandomRank {
       RANDOM_RETURN_IF_ERROR(AddGradient(place));
     }
     RANDOM_RETURN_IF_ERROR(
-        exchange_.Run({module, /*backward=*/true, step, mb, false},
+        exchange_.Run(engine_, {module, /*backward=*/true, step, mb, false},
                       [&](uint32_t op, const RandomStep& of) {
                         place.part = op;
                         return RunBackwardOp(of, place);
@@ -393,6 +396,7 @@ class RandomRank {
   commsched_group_t* group_ = nullptr;
   commsched_trace_t* trace_ = nullptr;
   TestPool pool_;
+  const ModelHandle model_ = NewModel();
   commsched_engine_t* engine_ = nullptr;
   const commsched_engine_kernels_t kernels_ = commsched_engine_cpu_kernels();
   RandomExchange exchange_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
 
@@ -170,7 +171,7 @@ TEST(RecomputeOrderTest, BackwardExpectsTheForwardsFirst) {
     for (uint32_t m : {kBlock1, kBlock0, kEmbed}) backward(m);
     EXPECT_EQ(UpdateWith(engine, 0.1f), COMMSCHED_OK);
     EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_OK);
-    EXPECT_EQ(commsched_engine_recompute(engine, kHead, kHead),
+    EXPECT_EQ(commsched_model_recompute(toy.model(), kHead, kHead),
               COMMSCHED_FAILED_PRECONDITION);
     return message;
   });
@@ -181,15 +182,15 @@ TEST(RecomputeOrderTest, SegmentsDoNotOverlap) {
   ToyRun run = RecomputingRun();
   run.ranks = 1;
   const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
-    commsched_engine_t* engine = toy.engine();
-    EXPECT_EQ(commsched_engine_recompute(engine, kBlock1, kHead),
+    EXPECT_EQ(commsched_model_recompute(toy.model(), kBlock1, kHead),
               COMMSCHED_ALREADY_EXISTS);
     EXPECT_THAT(commsched_engine_last_error(), HasSubstr("'block1'"));
-    EXPECT_EQ(commsched_engine_recompute(engine, kHead, kEmbed),
+    EXPECT_EQ(commsched_model_recompute(toy.model(), kHead, kEmbed),
               COMMSCHED_INVALID_ARGUMENT);
-    EXPECT_EQ(commsched_engine_recompute(engine, kHead, 4),
+    EXPECT_EQ(commsched_model_recompute(toy.model(), kHead, 4),
               COMMSCHED_NOT_FOUND);
-    EXPECT_EQ(commsched_engine_recompute(engine, kHead, kHead), COMMSCHED_OK);
+    EXPECT_EQ(commsched_model_recompute(toy.model(), kHead, kHead),
+              COMMSCHED_OK);
     return std::string();
   });
   EXPECT_EQ(error, "");

@@ -14,6 +14,7 @@
 #include "engine/step_plan/spec.h"
 #include "engine/tables/optimizer_table.h"
 #include "test/engine/messages.h"
+#include "test/step_plan/parameter_desc.h"
 #include "test/support/rank_group.h"
 
 namespace commsched::engine {
@@ -57,7 +58,7 @@ TEST(AgreementTest, ASettingThatOnlyTheOptimizersTableKnowsIsCompared) {
     commsched_optimizer_table_t table = commsched_optimizer_table_init();
     table.name = "lion";
     table.settings[0] = {"tilt", tilt};
-    return agreement.OnRegistration(StepSpec(), Optimizer(&table), Model(2),
+    return agreement.OnRegistration(StepSpec(), Optimizer(&table), Model(),
                                     /*records_order=*/false);
   };
   EXPECT_THAT(AgreedByTwo([&](Agreement& agreement, int rank) {
@@ -81,10 +82,9 @@ TEST(AgreementTest, ARankThatIsNotReadyForEvaluationsFailsTheOther) {
 TEST(AgreementTest, ValuesMayDifferOnceTheyHaveChanged) {
   StepSpec spec;
   uint32_t id = 0;
-  const uint64_t dims[] = {8};
-  Model model(1);
+  Model model;
   ASSERT_TRUE(model.AddModule("m", 1, 1, &id).ok());
-  ASSERT_TRUE(model.AddParameter(0, "w", dims, 1, &id).ok());
+  ASSERT_TRUE(model.AddParameter(ParameterDesc(0, "w", {8}), &id).ok());
   Layout layout;
   ASSERT_TRUE(StepPlan::LayOut(spec, model, {}, &layout).ok());
   std::unique_ptr<const StepPlan> plan;

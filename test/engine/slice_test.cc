@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "test/engine/messages.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/toy_checkpoint.h"
 
 namespace commsched::engine {
@@ -38,14 +39,15 @@ class Member {
     auto desc = commsched_engine_desc_init();
     desc.context = context_;
     desc.group = group_;
+    desc.model = model_.get();
     desc.zero_stage = 2;
     Require(commsched_engine_create(&desc, &engine_),
             commsched_engine_last_error());
     uint32_t id = 0;
-    Require(commsched_engine_add_module(engine_, "m", 0, 0, &id),
+    Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
             commsched_engine_last_error());
     const uint64_t dims[] = {kCount};
-    Require(commsched_engine_add_parameter(engine_, 0, "w", dims, 1, &id),
+    Require(AddParameter(model_.get(), 0, "w", dims, 1, &id),
             commsched_engine_last_error());
   }
   ~Member() {
@@ -90,6 +92,7 @@ class Member {
  private:
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
+  const ModelHandle model_ = NewModel();
   commsched_engine_t* engine_ = nullptr;
 };
 

@@ -15,6 +15,7 @@
 #include "commsched/engine.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
@@ -443,6 +444,7 @@ class NormGroupTest : public ::testing::Test {
  protected:
   // Rank 0 of 2 x 2 ranks, and its neighbours along "dp_shard".
   void SetUp() override {
+    desc_.model = model_.get();
     commsched_world_desc_t world = commsched_world_desc_init();
     world.size = 4;
     ASSERT_EQ(commsched_world_create_inproc(&world, &world_), COMMSCHED_OK);
@@ -470,6 +472,7 @@ class NormGroupTest : public ::testing::Test {
     EXPECT_EQ(engine, nullptr);
   }
 
+  const ModelHandle model_ = NewModel();
   commsched_world_t* world_ = nullptr;
   commsched_engine_desc_t desc_ = commsched_engine_desc_init();
 };

@@ -150,14 +150,14 @@ SmallEngine::SmallEngine(const std::vector<Named>& parameters) {
   auto desc = commsched_engine_desc_init();
   desc.context = context_;
   desc.group = group_;
+  desc.model = model_.get();
   EXPECT_EQ(commsched_engine_create(&desc, &engine_), 0)
       << commsched_engine_last_error();
   uint32_t id = 0;
-  EXPECT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id), 0);
+  EXPECT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id), 0);
   for (const Named& each : parameters) {
-    EXPECT_EQ(commsched_engine_add_parameter(
-                  engine_, 0, each.name.c_str(), each.dims.data(),
-                  static_cast<uint32_t>(each.dims.size()), &id),
+    EXPECT_EQ(AddParameter(model_.get(), 0, each.name.c_str(), each.dims.data(),
+                           static_cast<uint32_t>(each.dims.size()), &id),
               0);
   }
   EXPECT_EQ(commsched_engine_build(engine_), 0)

@@ -8,6 +8,7 @@
 
 #include "commsched/checkpoint.h"
 #include "test/checkpoint/temporary_folder.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/toy_training.h"
 
 namespace commsched::engine {
@@ -86,6 +87,7 @@ class SmallEngine {
   commsched_world_t* world_ = nullptr;
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
+  const ModelHandle model_ = NewModel();
   commsched_engine_t* engine_ = nullptr;
 };
 

@@ -21,6 +21,7 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
   commsched_engine_desc_t desc = run.engine;
   desc.context = context_;
   desc.group = group_;
+  desc.model = model_.get();
   desc.plan = &run.plan;
   desc.optimizer = &run.optimizer;
   if (run.devices != nullptr) desc.compute_stream = run.devices->stream(rank);
@@ -33,19 +34,19 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
   Require(created, commsched_engine_last_error());
   uint32_t id = 0;
   for (const ToyModule& module : ToyModules()) {
-    Require(commsched_engine_add_module(engine_, module.name, 1e6, 2e6, &id),
-            commsched_engine_last_error());
+    Require(
+        commsched_model_add_module(model_.get(), module.name, 1e6, 2e6, &id),
+        commsched_engine_last_error());
   }
   for (const ToyParameter& p : ToyParameters()) {
-    Require(commsched_engine_add_parameter(
-                engine_, p.module, p.name, p.dims.data(),
-                static_cast<uint32_t>(p.dims.size()), &id),
+    Require(AddParameter(model_.get(), p.module, p.name, p.dims.data(),
+                         static_cast<uint32_t>(p.dims.size()), &id),
             commsched_engine_last_error());
   }
-  Require(commsched_engine_use_parameter(engine_, 3, 1),
+  Require(commsched_model_use_parameter(model_.get(), 3, 1),
           commsched_engine_last_error());
   for (const auto& [first, last] : run.recomputed) {
-    Require(commsched_engine_recompute(engine_, first, last),
+    Require(commsched_model_recompute(model_.get(), first, last),
             commsched_engine_last_error());
   }
 }

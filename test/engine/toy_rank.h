@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "test/engine/model_handle.h"
 #include "test/engine/toy_model.h"
 
 namespace commsched::engine {
@@ -32,6 +33,7 @@ class ToyRank {
   std::string Evaluate(const std::function<std::string(uint32_t)>& forward);
 
   commsched_engine_t* engine() { return engine_; }
+  commsched_model_t* model() { return model_.get(); }
   const std::vector<const float*>& values() const { return values_; }
   // Addresses, of whatever type gradients are.
   const std::vector<void*>& gradients() const { return gradients_; }
@@ -59,6 +61,7 @@ class ToyRank {
   const int32_t rank_;
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
+  const ModelHandle model_ = NewModel();
   commsched_engine_t* engine_ = nullptr;
   std::vector<const float*> values_;
   std::vector<void*> gradients_;

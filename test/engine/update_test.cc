@@ -17,6 +17,7 @@
 #include "engine/step_plan/step_plan.h"
 #include "engine/tables/kernels.h"
 #include "test/engine/update_call.h"
+#include "test/step_plan/parameter_desc.h"
 
 namespace commsched::engine {
 namespace {
@@ -47,8 +48,7 @@ class LonelyOps final : public StepOps {
 class UpdateRig {
  public:
   explicit UpdateRig(StepSpec spec, float clip_norm = 0)
-      : model_(spec.world),
-        state(&memory_, &kernels_, /*rank=*/0, /*on_device=*/false),
+      : state(&memory_, &kernels_, /*rank=*/0, /*on_device=*/false),
         update({.optimizer = &optimizer_,
                 .clip_norm = clip_norm,
                 .loss_scale_window = 2000,
@@ -60,9 +60,8 @@ class UpdateRig {
     spec.moments = 0;
     spec.optimizer = "sgd";
     uint32_t id = 0;
-    const uint64_t dims[] = {kCount};
     EXPECT_TRUE(model_.AddModule("m", 1, 1, &id).ok());
-    EXPECT_TRUE(model_.AddParameter(0, "w", dims, 1, &id).ok());
+    EXPECT_TRUE(model_.AddParameter(ParameterDesc(0, "w", {kCount}), &id).ok());
     StepPlan::Options options;
     options.layout.bucket_bytes = kCount * sizeof(float);
     options.layout.num_shards = static_cast<uint64_t>(spec.world);

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "test/engine/messages.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/toy_model.h"
 #include "test/engine/update_call.h"
 
@@ -151,6 +152,7 @@ class Trainer {
     commsched_engine_desc_t desc = spec_.engine;
     desc.context = context_;
     desc.group = group_;
+    desc.model = model_.get();
     desc.plan = &plan;
     desc.compute_stream = place_.stream();
     return Message(commsched_engine_create(&desc, &engine_));
@@ -160,14 +162,15 @@ class Trainer {
     uint32_t id = 0;
     for (const engine::ToyModule& module : ToyModules()) {
       RETURN_MESSAGE_IF_ERROR(
-          commsched_engine_add_module(engine_, module.name, 1e6, 2e6, &id));
+          commsched_model_add_module(model_.get(), module.name, 1e6, 2e6, &id));
     }
     for (const engine::ToyParameter& p : ToyParameters()) {
-      RETURN_MESSAGE_IF_ERROR(commsched_engine_add_parameter(
-          engine_, p.module, p.name, p.dims.data(),
-          static_cast<uint32_t>(p.dims.size()), &id));
+      RETURN_MESSAGE_IF_ERROR(
+          engine::AddParameter(model_.get(), p.module, p.name, p.dims.data(),
+                               static_cast<uint32_t>(p.dims.size()), &id));
     }
-    return Message(commsched_engine_use_parameter(engine_, engine::kHead, 1));
+    return Message(
+        commsched_model_use_parameter(model_.get(), engine::kHead, 1));
   }
 
   std::string SetInitialValues() {
@@ -279,6 +282,7 @@ class Trainer {
   Place place_;  // Outlives the engine, which uses its stream.
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
+  const engine::ModelHandle model_ = engine::NewModel();
   commsched_engine_t* engine_ = nullptr;
   const double* loss_scale_ = nullptr;
 };

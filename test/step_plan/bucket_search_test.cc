@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/model/model.h"
+#include "test/step_plan/parameter_desc.h"
 
 namespace commsched::engine {
 namespace {
@@ -23,12 +24,12 @@ class BucketSearchTest : public testing::Test {
       const std::string name = "layer" + std::to_string(m);
       uint32_t module = 0;
       uint32_t parameter = 0;
-      const uint64_t dims[] = {kWeights};
       EXPECT_TRUE(model_.AddModule(name.c_str(), 1e6, 2e6, &module).ok());
-      EXPECT_TRUE(
-          model_
-              .AddParameter(module, (name + ".w").c_str(), dims, 1, &parameter)
-              .ok());
+      EXPECT_TRUE(model_
+                      .AddParameter(ParameterDesc(module, (name + ".w").c_str(),
+                                                  {kWeights}),
+                                    &parameter)
+                      .ok());
     }
     options_.layout.bucket_bytes = kWeights * sizeof(float);
     options_.layout.num_shards = kRanks;
@@ -67,7 +68,7 @@ class BucketSearchTest : public testing::Test {
   }
 
   static constexpr int32_t kRanks = 4;
-  Model model_{kRanks};
+  Model model_;
   StepPlan::Options options_;
   std::unique_ptr<const StepPlan> plan_;
   BucketChoice choice_;

@@ -11,6 +11,7 @@
 #include "engine/model/model.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/step_plan.h"
+#include "test/step_plan/parameter_desc.h"
 
 namespace commsched::engine {
 namespace {
@@ -65,8 +66,7 @@ class Gpt {
   void Add(const std::string& name, const std::vector<uint64_t>& dims) {
     uint32_t parameter = 0;
     EXPECT_TRUE(model_
-                    .AddParameter(module_, name.c_str(), dims.data(),
-                                  static_cast<uint32_t>(dims.size()),
+                    .AddParameter(ParameterDesc(module_, name.c_str(), dims),
                                   &parameter)
                     .ok());
   }

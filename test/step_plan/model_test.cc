@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "test/step_plan/parameter_desc.h"
+
 namespace commsched::engine {
 namespace {
 
@@ -24,10 +26,8 @@ class ModelTest : public testing::Test {
   uint32_t Parameter(uint32_t module, const char* name,
                      const std::vector<uint64_t>& dims) {
     uint32_t id = 0;
-    EXPECT_TRUE(model_
-                    .AddParameter(module, name, dims.data(),
-                                  static_cast<uint32_t>(dims.size()), &id)
-                    .ok());
+    EXPECT_TRUE(
+        model_.AddParameter(ParameterDesc(module, name, dims), &id).ok());
     return id;
   }
   static void ExpectRefused(const Status& status, commsched_status_t code,
@@ -36,7 +36,7 @@ class ModelTest : public testing::Test {
     EXPECT_THAT(status.message(), HasSubstr(text));
   }
 
-  Model model_{/*group_size=*/2};
+  Model model_;
   uint32_t id_ = 77;  // What a refused call must not write.
 };
 
@@ -62,8 +62,7 @@ TEST_F(ModelTest, NamesAreTakenOnce) {
   ExpectRefused(model_.AddModule("", 1, 1, &id_), COMMSCHED_INVALID_ARGUMENT,
                 "a module needs a name");
   Parameter(module, "w", {4});
-  const uint64_t dims[] = {4};
-  ExpectRefused(model_.AddParameter(module, "w", dims, 1, &id_),
+  ExpectRefused(model_.AddParameter(ParameterDesc(module, "w", {4}), &id_),
                 COMMSCHED_ALREADY_EXISTS, "another parameter is called 'w'");
   EXPECT_EQ(model_.modules().size(), 1u);
   EXPECT_EQ(model_.parameters().size(), 1u);
@@ -72,22 +71,20 @@ TEST_F(ModelTest, NamesAreTakenOnce) {
 
 TEST_F(ModelTest, SizesAreChecked) {
   const uint32_t module = Module("block");
-  const uint64_t zero[] = {4, 0};
-  ExpectRefused(model_.AddParameter(module, "w", zero, 2, &id_),
+  ExpectRefused(model_.AddParameter(ParameterDesc(module, "w", {4, 0}), &id_),
                 COMMSCHED_INVALID_ARGUMENT, "dimension 1 is 0");
-  const uint64_t large[] = {uint64_t{1} << 30, uint64_t{1} << 30};
-  ExpectRefused(model_.AddParameter(module, "w", large, 2, &id_),
+  const std::vector<uint64_t> large(2, uint64_t{1} << 30);
+  ExpectRefused(model_.AddParameter(ParameterDesc(module, "w", large), &id_),
                 COMMSCHED_OUT_OF_RANGE, "more than 2^40 elements");
-  ExpectRefused(model_.AddParameter(module, "w", large, 0, &id_),
+  ExpectRefused(model_.AddParameter(ParameterDesc(module, "w", {}), &id_),
                 COMMSCHED_INVALID_ARGUMENT, "has no dimensions");
-  ExpectRefused(model_.AddParameter(3, "w", large, 1, &id_),
+  ExpectRefused(model_.AddParameter(ParameterDesc(3, "w", {4}), &id_),
                 COMMSCHED_NOT_FOUND, "in module 3; there are 1");
   ExpectRefused(model_.AddModule("next", -1, 1, &id_),
                 COMMSCHED_INVALID_ARGUMENT, "forward_flops is -1");
   // The name is still to be had.
   Parameter(module, "w", {uint64_t{1} << 20, uint64_t{1} << 20});
-  const uint64_t one[] = {1};
-  ExpectRefused(model_.AddParameter(module, "v", one, 1, &id_),
+  ExpectRefused(model_.AddParameter(ParameterDesc(module, "v", {1}), &id_),
                 COMMSCHED_OUT_OF_RANGE, "with parameter 'v'");
 }
 
@@ -103,6 +100,58 @@ TEST_F(ModelTest, AParameterBelongsToTheFirstThatUsesIt) {
                 "parameter 9; there are 1");
   ExpectRefused(model_.UseParameter(9, late), COMMSCHED_NOT_FOUND,
                 "module 9; there are 2");
+}
+
+// What is there later is refused by name until then.
+TEST_F(ModelTest, FieldsThatAreNotThereYetAreRefused) {
+  const uint32_t module = Module("block");
+  const std::vector<uint64_t> dims = {4};
+  const auto refuse = [&](uint32_t commsched_parameter_desc_t::*field,
+                          const char* text) {
+    commsched_parameter_desc_t desc = ParameterDesc(module, "w", dims);
+    desc.*field = 1;
+    ExpectRefused(model_.AddParameter(desc, &id_), COMMSCHED_UNIMPLEMENTED,
+                  text);
+  };
+  refuse(&commsched_parameter_desc_t::has_dtype, "has_dtype of parameter 'w'");
+  refuse(&commsched_parameter_desc_t::frozen, "frozen of parameter 'w'");
+  refuse(&commsched_parameter_desc_t::option_set, "option_set of parameter");
+  refuse(&commsched_parameter_desc_t::atomic, "atomic of parameter 'w'");
+  Parameter(module, "w", dims);
+}
+
+TEST_F(ModelTest, OnceAnEngineIsPreparedItTakesNoMore) {
+  EXPECT_TRUE(model_.CheckOpen().ok());
+  model_.Close();
+  ExpectRefused(model_.CheckOpen(), COMMSCHED_FAILED_PRECONDITION,
+                "nothing can be added");
+}
+
+// Which sizes fit is known once the group is.
+TEST_F(ModelTest, CollectivesOverTheEnginesGroupAreAddedForAnySize) {
+  const uint32_t module = Module("block");
+  commsched_activation_desc_t activation = commsched_activation_desc_init();
+  activation.name = "a";
+  activation.count = 7;
+  ASSERT_TRUE(model_.AddActivation(activation, &id_).ok());
+  uint32_t group = 0;
+  ASSERT_TRUE(model_.AddGroup("sp", 2, &group).ok());
+  commsched_module_collective_desc_t desc =
+      commsched_module_collective_desc_init();
+  desc.name = "swap";
+  desc.kind = COMMSCHED_ALL_TO_ALL;
+  desc.group = group;
+  desc.input.mode = COMMSCHED_READ;
+  desc.output.mode = COMMSCHED_WRITE;
+  EXPECT_EQ(model_.AddCollective(module, desc).code(),
+            COMMSCHED_INVALID_ARGUMENT);
+  desc.group = 0;
+  EXPECT_TRUE(model_.AddCollective(module, desc).ok());
+  EXPECT_EQ(model_.AddCollective(module, desc).code(),
+            COMMSCHED_ALREADY_EXISTS);
+  desc.name = "beyond";
+  desc.input.buffer = 4;
+  EXPECT_EQ(model_.AddCollective(module, desc).code(), COMMSCHED_NOT_FOUND);
 }
 
 TEST_F(ModelTest, SegmentsDoNotOverlap) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/model/model.h"
+#include "test/step_plan/parameter_desc.h"
 
 namespace commsched::engine {
 namespace {
@@ -27,12 +28,12 @@ class StepPlanTest : public testing::Test {
       const std::string name = "m" + std::to_string(m);
       uint32_t module = 0;
       uint32_t parameter = 0;
-      const uint64_t dims[] = {kElements};
       EXPECT_TRUE(model_.AddModule(name.c_str(), 1e6, 2e6, &module).ok());
-      EXPECT_TRUE(
-          model_
-              .AddParameter(module, (name + ".w").c_str(), dims, 1, &parameter)
-              .ok());
+      EXPECT_TRUE(model_
+                      .AddParameter(ParameterDesc(module, (name + ".w").c_str(),
+                                                  {kElements}),
+                                    &parameter)
+                      .ok());
     }
   }
 
@@ -65,7 +66,7 @@ class StepPlanTest : public testing::Test {
                        sizeof(info.fingerprint));
   }
 
-  Model model_{/*group_size=*/4};
+  Model model_;
   std::unique_ptr<const StepPlan> plan_;
 };
 

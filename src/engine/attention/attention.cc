@@ -101,10 +101,10 @@ Attention::Attention(const AttentionShape& shape,
       compute_(steps_, memory_, dtype_, kernels_) {}
 
 Status Attention::Register(
-    commsched_engine_t* engine, const char* axis, commsched_group_t* group,
+    commsched_model_t* model, const char* axis, commsched_group_t* group,
     const std::vector<commsched_attention_layer_t>& layers) {
   const AttentionShape& shape = steps_.shape();
-  if (engine_ != nullptr) {
+  if (model_ != nullptr) {
     return FailedPrecondition("attention: it is registered already");
   }
   if (static_cast<int64_t>(layers.size()) != shape.layers) {
@@ -121,9 +121,9 @@ Status Attention::Register(
         "; the description says rank " + std::to_string(shape.rank) + " of " +
         std::to_string(shape.ranks));
   }
-  engine_ = engine;
+  model_ = model;
   ENGINE_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_add_group(engine, axis, group, &group_)));
+      FromEngine(commsched_model_add_group(model, axis, shape.ranks, &group_)));
   ENGINE_RETURN_IF_ERROR(AddActivations(layers));
   layers_.resize(layers.size());
   for (size_t l = 0; l < layers.size(); ++l) {
@@ -161,7 +161,7 @@ Status Attention::AddActivations(
     desc.address = pieces[i].sent;
     commsched_activation_id_t id = 0;
     ENGINE_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_add_activation(engine_, &desc, &id)));
+        FromEngine(commsched_model_add_activation(model_, &desc, &id)));
     if (i == 0) first_activation_ = id;
   }
   return Status();
@@ -210,7 +210,7 @@ Status Attention::AddOp(const commsched_attention_layer_t& layer, int64_t index,
   desc.backward = backward ? 1 : 0;
   desc.flops = step.flops;
   return FromEngine(
-      commsched_engine_add_op(engine_, layer.module, &desc, &last_op_));
+      commsched_model_add_op(model_, layer.module, &desc, &last_op_));
 }
 
 Status Attention::AddExchange(const commsched_attention_layer_t& layer,
@@ -230,7 +230,7 @@ Status Attention::AddExchange(const commsched_attention_layer_t& layer,
     desc.num_counts = static_cast<uint32_t>(step.counts.size());
   }
   return FromEngine(
-      commsched_engine_add_collective(engine_, layer.module, &desc));
+      commsched_model_add_collective(model_, layer.module, &desc));
 }
 
 commsched_access_t Attention::AccessTo(const AttentionRegion& region,
@@ -249,7 +249,8 @@ commsched_access_t Attention::AccessTo(const AttentionRegion& region,
   return access;
 }
 
-Status Attention::Run(uint32_t layer, bool backward, uint32_t micro_batch,
+Status Attention::Run(commsched_engine_t* engine, uint32_t layer, bool backward,
+                      uint32_t micro_batch,
                       const commsched_attention_block_t* block) {
   if (layers_.empty()) {
     return FailedPrecondition("attention: it is not registered");
@@ -265,13 +266,13 @@ Status Attention::Run(uint32_t layer, bool backward, uint32_t micro_batch,
   for (size_t s = 0; s < steps.size(); ++s) {
     if (steps[s].is_exchange() && !blocking_) continue;
     ENGINE_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_op_begin(engine_, op, micro_batch)));
+        FromEngine(commsched_engine_op_begin(engine, op, micro_batch)));
     if (block != nullptr && !steps[s].is_exchange()) {
       ENGINE_RETURN_IF_ERROR(
           RunOp(layer, steps[s], direction.completes[s], *block));
     }
     ENGINE_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_op_end(engine_, op, micro_batch)));
+        FromEngine(commsched_engine_op_end(engine, op, micro_batch)));
     ++op;
   }
   return Status();

@@ -28,11 +28,11 @@ class Attention {
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
 
-  Status Register(commsched_engine_t* engine, const char* axis,
+  Status Register(commsched_model_t* model, const char* axis,
                   commsched_group_t* group,
                   const std::vector<commsched_attention_layer_t>& layers);
-  Status Run(uint32_t layer, bool backward, uint32_t micro_batch,
-             const commsched_attention_block_t* block);
+  Status Run(commsched_engine_t* engine, uint32_t layer, bool backward,
+             uint32_t micro_batch, const commsched_attention_block_t* block);
 
  private:
   // One direction of a layer, as it is registered.
@@ -71,7 +71,8 @@ class Attention {
   const AttentionMemory memory_;
   AttentionCompute compute_;
 
-  commsched_engine_t* engine_ = nullptr;  // Null until it is registered.
+  // Null until it is registered, and used only then.
+  commsched_model_t* model_ = nullptr;
   commsched_group_id_t group_ = 0;
   commsched_activation_id_t first_activation_ = 0;
   commsched_module_op_id_t last_op_ = 0;

@@ -10,7 +10,7 @@ constexpr uint64_t kMaxElements = uint64_t{1} << 40;
 
 Status CheckName(const char* object, const char* name) {
   if (name == nullptr || *name == '\0') {
-    return InvalidArgument(std::string("engine: a ") + object +
+    return InvalidArgument(std::string("model: a ") + object +
                            " needs a name that is not empty");
   }
   return Status();
@@ -20,14 +20,33 @@ Status CheckArray(const std::string& what, const void* array, uint32_t count,
                   const char* field) {
   if ((array != nullptr) == (count != 0)) return Status();
   if (array != nullptr) {
-    return InvalidArgument("engine: " + what + " is given " + field +
+    return InvalidArgument("model: " + what + " is given " + field +
                            ", but num_" + field + " is 0: set both or none");
   }
-  return InvalidArgument("engine: " + what + " has " + std::to_string(count) +
+  return InvalidArgument("model: " + what + " has " + std::to_string(count) +
                          " " + field + ", which are NULL");
 }
 
+// What a parameter can have is not all there yet.
+Status CheckFields(const commsched_parameter_desc_t& desc) {
+  const char* field = nullptr;
+  if (desc.has_dtype != 0) field = "has_dtype";
+  if (desc.frozen != 0) field = "frozen";
+  if (desc.option_set != 0) field = "option_set";
+  if (desc.atomic != 0) field = "atomic";
+  if (field == nullptr) return Status();
+  return Status(COMMSCHED_UNIMPLEMENTED,
+                std::string("model: ") + field + " of parameter '" + desc.name +
+                    "' is set, which is not there yet");
+}
+
 }  // namespace
+
+Status Model::CheckOpen() const {
+  if (!closed_.load(std::memory_order_relaxed)) return Status();
+  return FailedPrecondition(
+      "model: nothing can be added, since an engine is prepared with it");
+}
 
 Status Model::AddModule(const char* name, double forward_flops,
                         double backward_flops, uint32_t* out_module) {
@@ -37,37 +56,46 @@ Status Model::AddModule(const char* name, double forward_flops,
   if (!module_names_.insert(name).second) {
     return Status(
         COMMSCHED_ALREADY_EXISTS,
-        std::string("engine: another module is called '") + name + "'");
+        std::string("model: another module is called '") + name + "'");
   }
   *out_module = static_cast<uint32_t>(modules_.size());
   modules_.push_back({name, forward_flops, backward_flops, {}, {}});
   return Status();
 }
 
-Status Model::AddParameter(uint32_t module, const char* name,
-                           const uint64_t* dims, uint32_t num_dims,
+Status Model::AddParameter(const commsched_parameter_desc_t& desc,
                            uint32_t* out_parameter) {
+  const char* const name = desc.name;
+  const uint32_t module = desc.module;
+  const uint64_t* const dims = desc.dims;
+  const uint32_t num_dims = desc.num_dims;
   ENGINE_RETURN_IF_ERROR(CheckName("parameter", name));
   if (module >= modules_.size()) {
     return Status(COMMSCHED_NOT_FOUND,
-                  std::string("engine: parameter '") + name + "' in module " +
+                  std::string("model: parameter '") + name + "' in module " +
                       std::to_string(module) + "; there are " +
                       std::to_string(modules_.size()));
   }
+  ENGINE_RETURN_IF_ERROR(CheckFields(desc));
   if (num_dims == 0) {
-    return InvalidArgument(std::string("engine: parameter '") + name +
+    return InvalidArgument(std::string("model: parameter '") + name +
                            "' has no dimensions");
+  }
+  if (dims == nullptr) {
+    return InvalidArgument(std::string("model: parameter '") + name + "' has " +
+                           std::to_string(num_dims) +
+                           " dimensions, which are NULL");
   }
   uint64_t total = num_elements_;
   uint64_t count = 1;
   for (uint32_t i = 0; i < num_dims; ++i) {
     if (dims[i] == 0) {
-      return InvalidArgument(std::string("engine: parameter '") + name +
+      return InvalidArgument(std::string("model: parameter '") + name +
                              "': dimension " + std::to_string(i) + " is 0");
     }
     if (dims[i] > (kMaxElements - total) / count) {
       return Status(COMMSCHED_OUT_OF_RANGE,
-                    std::string("engine: with parameter '") + name +
+                    std::string("model: with parameter '") + name +
                         "' the model has more than 2^40 elements");
     }
     count *= dims[i];
@@ -75,7 +103,7 @@ Status Model::AddParameter(uint32_t module, const char* name,
   if (!parameter_names_.insert(name).second) {
     return Status(
         COMMSCHED_ALREADY_EXISTS,
-        std::string("engine: another parameter is called '") + name + "'");
+        std::string("model: another parameter is called '") + name + "'");
   }
   *out_parameter = static_cast<uint32_t>(parameters_.size());
   modules_[module].used.push_back(*out_parameter);
@@ -87,15 +115,15 @@ Status Model::AddParameter(uint32_t module, const char* name,
 
 Status Model::CheckModule(uint32_t module) const {
   if (module < modules_.size()) return Status();
-  return Status(COMMSCHED_NOT_FOUND,
-                "engine: module " + std::to_string(module) + "; there are " +
-                    std::to_string(modules_.size()));
+  return Status(COMMSCHED_NOT_FOUND, "model: module " + std::to_string(module) +
+                                         "; there are " +
+                                         std::to_string(modules_.size()));
 }
 
 Status Model::CheckParameter(uint32_t parameter) const {
   if (parameter < parameters_.size()) return Status();
   return Status(COMMSCHED_NOT_FOUND,
-                "engine: parameter " + std::to_string(parameter) +
+                "model: parameter " + std::to_string(parameter) +
                     "; there are " + std::to_string(parameters_.size()));
 }
 
@@ -106,13 +134,13 @@ Status Model::UseParameter(uint32_t module, uint32_t parameter) {
   const Parameter& used = parameters_[parameter];
   if (std::find(user.used.begin(), user.used.end(), parameter) !=
       user.used.end()) {
-    return Status(COMMSCHED_ALREADY_EXISTS, "engine: module '" + user.name +
+    return Status(COMMSCHED_ALREADY_EXISTS, "model: module '" + user.name +
                                                 "' uses parameter '" +
                                                 used.name + "' already");
   }
   if (used.module > module) {
     return InvalidArgument(
-        "engine: module '" + user.name + "' would use parameter '" + used.name +
+        "model: module '" + user.name + "' would use parameter '" + used.name +
         "', which the later module '" + modules_[used.module].name + "' owns");
   }
   user.used.push_back(parameter);
@@ -123,14 +151,14 @@ Status Model::Recompute(uint32_t first, uint32_t last) {
   ENGINE_RETURN_IF_ERROR(CheckModule(first));
   ENGINE_RETURN_IF_ERROR(CheckModule(last));
   if (first > last) {
-    return InvalidArgument("engine: recompute from module " +
+    return InvalidArgument("model: recompute from module " +
                            std::to_string(first) + " to " +
                            std::to_string(last) + ", which comes before it");
   }
   for (uint32_t m = first; m <= last; ++m) {
     if (modules_[m].segment == 0) continue;
     return Status(COMMSCHED_ALREADY_EXISTS,
-                  "engine: module '" + modules_[m].name +
+                  "model: module '" + modules_[m].name +
                       "' is recomputed with others already");
   }
   ++num_segments_;
@@ -143,16 +171,16 @@ Status Model::Recompute(uint32_t first, uint32_t last) {
 
 // A graph that has only what modules exchange, to which all of it is added
 // first: what a graph refuses is refused when it is registered, and nothing
-// else changes.
+// else changes. The size of the engine's group is not known yet.
 Status Model::StartProbe() {
   if (probe_.graph() != nullptr) return Status();
-  return probe_.Create(group_size_);
+  return probe_.Create(/*group_size=*/1);
 }
 
-Status Model::AddGroup(const char* name, commsched_group_t* group,
+Status Model::AddGroup(const char* name, int32_t num_ranks,
                        uint32_t* out_group) {
   ENGINE_RETURN_IF_ERROR(StartProbe());
-  AddedGroup added = {name, group};
+  AddedGroup added = {name, num_ranks};
   ENGINE_RETURN_IF_ERROR(engine::AddGroup(added, &probe_));
   exchanges_.groups.push_back(std::move(added));
   *out_group = static_cast<uint32_t>(exchanges_.groups.size());
@@ -164,11 +192,9 @@ Status Model::AddActivation(const commsched_activation_desc_t& desc,
   ENGINE_RETURN_IF_ERROR(StartProbe());
   Activation added = {desc.name, desc.dtype, desc.count, desc.address};
   const uint64_t alignment = std::max<uint64_t>(1, SizeOf(desc.dtype));
-  if (desc.address == nullptr ||
-      reinterpret_cast<uintptr_t>(desc.address) % alignment != 0) {
-    return InvalidArgument("engine: activation '" + added.name +
-                           "' has an address that is NULL or not a multiple "
-                           "of " +
+  if (reinterpret_cast<uintptr_t>(desc.address) % alignment != 0) {
+    return InvalidArgument("model: activation '" + added.name +
+                           "' has an address that is not a multiple of " +
                            std::to_string(alignment) + ", its element size");
   }
   commsched_buffer_id_t buffer = 0;
@@ -184,7 +210,7 @@ Status Model::CheckUses(uint32_t module, const std::string& what,
   for (uint32_t parameter : parameters) {
     ENGINE_RETURN_IF_ERROR(CheckParameter(parameter));
     if (std::find(used.begin(), used.end(), parameter) != used.end()) continue;
-    return InvalidArgument("engine: " + what + " would use parameter '" +
+    return InvalidArgument("model: " + what + " would use parameter '" +
                            parameters_[parameter].name + "', which module '" +
                            modules_[module].name + "' does not use");
   }
@@ -199,6 +225,7 @@ std::string Model::PrefixOfStep(bool backward, uint32_t module) const {
 Status Model::AddStep(uint32_t module, bool backward, ModuleStep step) {
   StepContext context;
   context.prefix = PrefixOfStep(backward, module);
+  context.knows_group = false;
   commsched_op_id_t op = kNoId;
   ENGINE_RETURN_IF_ERROR(AddModuleStep(step, context, &probe_, &op));
   modules_[module].steps[backward ? 1 : 0].push_back(std::move(step));
@@ -208,12 +235,11 @@ Status Model::AddStep(uint32_t module, bool backward, ModuleStep step) {
 Status Model::CheckStep(uint32_t module, const char* name, uint32_t backward) {
   ENGINE_RETURN_IF_ERROR(CheckModule(module));
   if (name == nullptr || *name == '\0') {
-    return InvalidArgument("engine: a step of module '" +
-                           modules_[module].name +
+    return InvalidArgument("model: a step of module '" + modules_[module].name +
                            "' needs a name that is not empty");
   }
   if (backward > 1) {
-    return InvalidArgument("engine: backward of '" + std::string(name) +
+    return InvalidArgument("model: backward of '" + std::string(name) +
                            "' is " + std::to_string(backward) +
                            "; it must be 0 or 1");
   }
@@ -236,7 +262,7 @@ Status Model::AddOp(uint32_t module, const commsched_module_op_desc_t& desc,
   ENGINE_RETURN_IF_ERROR(CheckUses(module, what, step.parameters));
   ENGINE_RETURN_IF_ERROR(CheckUses(module, what, step.gradients));
   if (!backward && !step.gradients.empty()) {
-    return InvalidArgument("engine: " + what + " adds to " +
+    return InvalidArgument("model: " + what + " adds to " +
                            std::to_string(step.gradients.size()) +
                            " gradients; only ops of a backward can");
   }

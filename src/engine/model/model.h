@@ -2,13 +2,14 @@
 #define COMMSCHED_SRC_ENGINE_MODEL_MODEL_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "checkpoint/status.h"
-#include "commsched/engine_ops.h"
+#include "commsched/model.h"
 #include "engine/model/graph_writer.h"
 #include "engine/model/module_steps.h"
 
@@ -47,30 +48,31 @@ struct AddedOp {
 // they do and exchange within themselves. Pure data: it has no memory of
 // parameters and meets nobody. What a call refuses changes nothing.
 //
-// Thread-compatible.
+// Thread-compatible; engines of several threads can have one model, which does
+// not change once it is closed.
 class Model {
  public:
-  // `group_size`: of the ranks that train it together.
-  explicit Model(int32_t group_size) : group_size_(group_size) {}
-
   Status AddModule(const char* name, double forward_flops,
                    double backward_flops, uint32_t* out_module);
-  Status AddParameter(uint32_t module, const char* name, const uint64_t* dims,
-                      uint32_t num_dims, uint32_t* out_parameter);
+  Status AddParameter(const commsched_parameter_desc_t& desc,
+                      uint32_t* out_parameter);
   // A module uses the parameter of an earlier one, too.
   Status UseParameter(uint32_t module, uint32_t parameter);
   // The forwards of modules `first` to `last` run again within backward.
   Status Recompute(uint32_t first, uint32_t last);
 
   // Within modules.
-  Status AddGroup(const char* name, commsched_group_t* group,
-                  uint32_t* out_group);
+  Status AddGroup(const char* name, int32_t num_ranks, uint32_t* out_group);
   Status AddActivation(const commsched_activation_desc_t& desc,
                        uint32_t* out_activation);
   Status AddOp(uint32_t module, const commsched_module_op_desc_t& desc,
                uint32_t* out_op);
   Status AddCollective(uint32_t module,
                        const commsched_module_collective_desc_t& desc);
+
+  // An engine is prepared with it, and nothing can be added.
+  void Close() { closed_.store(true, std::memory_order_relaxed); }
+  Status CheckOpen() const;
 
   const std::vector<Module>& modules() const { return modules_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -96,7 +98,7 @@ class Model {
   Status StartProbe();
   Status AddStep(uint32_t module, bool backward, ModuleStep step);
 
-  const int32_t group_size_;
+  std::atomic<bool> closed_ = false;
   std::vector<Module> modules_;
   uint32_t num_segments_ = 0;  // Of modules whose forwards run again.
   std::vector<Parameter> parameters_;

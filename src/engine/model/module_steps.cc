@@ -25,6 +25,17 @@ Status AddOp(const ModuleStep& step, const StepContext& context,
   return writer->AddCompute(desc, out_op);
 }
 
+// What a collective touches, as an op that does the same.
+Status AddStandIn(const ModuleStep& step, const StepContext& context,
+                  GraphWriter* writer) {
+  ModuleStep op = step;
+  op.accesses = {step.collective.input, step.collective.output};
+  op.accesses[0].mode = COMMSCHED_READ;
+  op.accesses[1].mode = COMMSCHED_WRITE;
+  commsched_op_id_t id = kNoId;
+  return AddOp(op, context, writer, &id);
+}
+
 Status AddCollective(const ModuleStep& step, const StepContext& context,
                      GraphWriter* writer) {
   const std::string name = context.prefix + step.name;
@@ -98,8 +109,7 @@ commsched_binding_t BindingOf(const Activation& activation,
 
 Status AddGroup(const AddedGroup& group, GraphWriter* writer) {
   commsched_group_id_t id = 0;
-  return writer->AddGroup(group.name.c_str(), commsched_group_size(group.group),
-                          &id);
+  return writer->AddGroup(group.name.c_str(), group.num_ranks, &id);
 }
 
 Status AddActivation(const Activation& activation, GraphWriter* writer,
@@ -124,8 +134,11 @@ Status AddExchanges(const Exchanges& exchanges, GraphWriter* writer,
 
 Status AddModuleStep(const ModuleStep& step, const StepContext& context,
                      GraphWriter* writer, commsched_op_id_t* out_op) {
-  return step.is_collective ? AddCollective(step, context, writer)
-                            : AddOp(step, context, writer, out_op);
+  if (!step.is_collective) return AddOp(step, context, writer, out_op);
+  if (step.collective.group == 0 && !context.knows_group) {
+    return AddStandIn(step, context, writer);
+  }
+  return AddCollective(step, context, writer);
 }
 
 Status AddModuleSteps(const std::vector<ModuleStep>& steps, StepContext context,

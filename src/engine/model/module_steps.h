@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/status.h"
-#include "commsched/engine_ops.h"
+#include "commsched/model.h"
 #include "commsched/session.h"
 #include "engine/model/graph_writer.h"
 
@@ -47,7 +47,7 @@ struct Activation {
 
 struct AddedGroup {
   std::string name;
-  commsched_group_t* group = nullptr;
+  int32_t num_ranks = 0;
 };
 
 // What the steps of all modules refer to: groups from id 1 on, activations from
@@ -78,6 +78,9 @@ struct StepContext {
   commsched_buffer_id_t first_activation = 0;
   // Each op comes after the one before it; the first after this one, if any.
   commsched_op_id_t after = kNoId;
+  // If not, collectives over the engine's group are added as ops with the same
+  // accesses, whose counts no size of a group has a say in.
+  bool knows_group = true;
   // Appends what an op accesses for its parameters and gradients.
   std::function<void(const ModuleStep&, std::vector<commsched_access_t>*)>
       add_parameters;

@@ -77,8 +77,7 @@ Status BoundStep::CreateSession(
   desc.context = desc_.context;
   desc.plan = plan;
   std::vector<commsched_group_t*> groups = {desc_.group};
-  for (const AddedGroup& each : spec_.model->exchanges().groups)
-    groups.push_back(each.group);
+  groups.insert(groups.end(), spec_.groups->begin(), spec_.groups->end());
   if (steps && plan_->spec().gathers_parts())
     groups.push_back(desc_.norm_group);
   desc.groups = groups.data();

@@ -44,6 +44,7 @@ class BoundStep final : public StepOps {
     const Kernels* kernels = nullptr;
     const Memory* memory = nullptr;
     const Model* model = nullptr;
+    const std::vector<commsched_group_t*>* groups = nullptr;  // Of the model.
     RankState* state = nullptr;
     Agreement* agreement = nullptr;
   };
