@@ -101,6 +101,8 @@ struct ToyRun {
   std::shared_ptr<TestPools> pools;     // Null: the optimizer's is memory.
   std::shared_ptr<ToyDevices> devices;  // Null: ranks compute on the host.
 
+  // Updates a step; empty: with kToyLearningRate. "" or a message.
+  std::function<std::string(commsched_engine_t*)> update;
   // Called before each forward and backward of a step; empty: nothing is.
   std::function<void(commsched_engine_t*, const ToyBegin& next)> before_begin;
 

@@ -251,7 +251,9 @@ std::string ToyRank::Step(uint32_t step, const Look& look) {
   if (std::string message = ForwardBackward(step, look); !message.empty()) {
     return message;
   }
-  RETURN_MESSAGE_IF_ERROR(UpdateWith(engine_, kToyLearningRate));
+  RETURN_MESSAGE_IF_ERROR(run_.update != nullptr
+                              ? run_.update(engine_)
+                              : Message(UpdateWith(engine_, kToyLearningRate)));
   RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(engine_));
   return "";
 }

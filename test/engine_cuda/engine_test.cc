@@ -61,6 +61,26 @@ TEST_P(EngineDeviceBitsTest, AreThoseOfTheHost) {
   ExpectTheHostsBits(Run(), 1);
 }
 
+// The norm is read, and an option set has corrections of its own.
+TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostWithValuesOfEachStep) {
+  ToyRun run = Run();
+  run.engine.norm = 1;
+  run.engine.option_sets = 1;
+  run.update = [](commsched_engine_t* engine) -> std::string {
+    double norm = 0;
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_norm(engine, &norm));
+    commsched_option_values_t set = commsched_option_values_init();
+    set.beta2 = 0.7f;
+    set.decay = 0.2f;
+    commsched_engine_update_args_t args = UpdateArgs(0.01f);
+    args.clip_norm = static_cast<float>(norm / 2);
+    args.sets = &set;
+    args.num_sets = 1;
+    return Message(commsched_engine_update(engine, &args));
+  };
+  ExpectTheHostsBits(run, 5);
+}
+
 TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostInMicroBatchesOf16Bits) {
   ToyRun run = Run();
   run.engine.micro_batches = 3;
