@@ -236,6 +236,7 @@ static void* run_rank(void* argument) {
   desc.context = context;
   desc.group = group;
   desc.model = make_model();
+  desc.zero_stage = 2; /* Each rank steps its own matrices. */
   desc.optimizer = self->uses_muon ? &muon : &self->muon.adamw;
   check(commsched_engine_create(&desc, &self->engine), "engine");
   commsched_model_destroy(desc.model); /* The engine keeps it. */

@@ -73,8 +73,9 @@ typedef struct commsched_optimizer_table {
   uint32_t state_values;
   /// One of the two is 1. Element by element: what happens to a weight depends
   /// on that weight, its gradient and its state alone, so that a shard may be
-  /// cut anywhere. Whole tensors: `step` needs all of a parameter at once; an
-  /// engine whose shards would cut one is refused when it is prepared.
+  /// cut anywhere. Whole tensors: `step` needs all of a parameter at once,
+  /// so that shards are padded and end between parameters: a bucket takes as
+  /// many times its largest parameter as there are shards, at least.
   uint32_t element_wise, whole_tensors;
   const char* state_names[COMMSCHED_OPTIMIZER_MAX_STATE];
   /// Decay rates of moments, for which the engine computes the corrections

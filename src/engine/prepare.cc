@@ -74,7 +74,9 @@ StepPlan::Options Engine::PlanOptions() const {
   return {.layout = {.bucket_bytes = desc_.bucket_bytes,
                      .num_shards = static_cast<uint64_t>(spec_.world),
                      .edge_bytes = desc_.edge_bucket_bytes,
-                     .persist_bytes = desc_.persist_below},
+                     .persist_bytes = desc_.persist_below,
+                     .whole_tensors = optimizer_.table().whole_tensors != 0 &&
+                                      spec_.zero_stage > 0},
           .accumulate_bytes = desc_.accumulate_bytes,
           .offload_staging_bytes = desc_.offload_staging_bytes,
           .max_live_bytes = desc_.max_live_bytes,

@@ -367,30 +367,5 @@ TEST(UpdateTest, AFailureOfATablesStepNamesIt) {
   EXPECT_EQ(failed.message(), "optimizer 'lion': no teeth");
 }
 
-TEST(UpdateTest, AShardThatCutsAParameterIsRefusedToWholeTensors) {
-  commsched_optimizer_table_t table = commsched_sgd(0, 0);
-  table.name = "muon";
-  table.element_wise = 0;
-  table.whole_tensors = 1;
-  const Kernels kernels(commsched_engine_kernels_init(), CpuKernels(),
-                        commsched_stream_caller());
-  StepSpec spec;
-  spec.world = 2;
-  for (const uint32_t stage : {0u, 1u}) {
-    spec.zero_stage = stage;
-    UpdateRig rig(spec);
-    Update update({.optimizer = &table,
-                   .kernels = &kernels,
-                   .model = &rig.model(),
-                   .state = &rig.state,
-                   .ops = &rig.ops});
-    EXPECT_EQ(update.Prepare(*rig.plan).message(),
-              stage == 0 ? ""
-                         : "engine: optimizer 'muon' needs whole tensors, and "
-                           "a shard ends behind element 256 of parameter 'w' "
-                           "of 512. Stage 0 has no shards");
-  }
-}
-
 }  // namespace
 }  // namespace commsched::engine

@@ -165,5 +165,55 @@ TEST(LayoutTest, ShardsOfABucketCoverEveryElementOnce) {
   EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), 1000 + 70 + 2049);
 }
 
+TEST(WholeTensorsLayoutTest, AParameterThatABoundaryWouldCutBeginsBehindIt) {
+  const Layout layout = BuildLayout(
+      MakeModules({{0, 1, 2}}),
+      {MakeParameter(256, 0), MakeParameter(1024, 0), MakeParameter(32, 0)},
+      {.bucket_bytes = 1 << 20, .num_shards = 2, .whole_tensors = true});
+  // The first two share a shard.
+  EXPECT_EQ(layout.buckets[0].count, 2 * 1280u);
+  EXPECT_EQ(layout.slots[0].offset, 0u);
+  EXPECT_EQ(layout.slots[1].offset, 256u);
+  EXPECT_EQ(layout.slots[2].offset, 1280u);
+}
+
+// Of any sizes: in order, in one shard each, and no shard is without need.
+TEST(WholeTensorsLayoutTest, EveryParameterOfAnySizeLiesInOneShard) {
+  uint64_t random = 1;
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto draw = [&](uint64_t below) {
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      return (random >> 33) % below;
+    };
+    std::vector<Parameter> parameters;
+    std::vector<uint32_t> ids;
+    uint64_t sum = 0;
+    for (uint64_t n = 1 + draw(12); n > 0; --n) {
+      ids.push_back(static_cast<uint32_t>(ids.size()));
+      parameters.push_back(
+          MakeParameter(1 + draw(draw(2) == 0 ? 5000 : 300), 0));
+      sum += (parameters.back().count + kBlockElements - 1) / kBlockElements *
+             kBlockElements;
+    }
+    const uint64_t shards = 1 + draw(5);
+    const Layout layout = BuildLayout(
+        MakeModules({ids}), parameters,
+        {.bucket_bytes = 8192, .num_shards = shards, .whole_tensors = true});
+    for (uint32_t b = 0; b < layout.buckets.size(); ++b) {
+      const uint64_t shard = layout.buckets[b].count / shards;
+      EXPECT_EQ(shard % kBlockElements, 0u);
+      EXPECT_LE(shard, sum);
+      uint64_t end = 0;
+      for (uint32_t id : layout.buckets[b].parameters) {
+        const uint64_t offset = layout.slots[id].offset;
+        EXPECT_GE(offset, end);
+        EXPECT_LE(offset % shard + parameters[id].count, shard) << trial;
+        end = offset + parameters[id].count;
+      }
+      EXPECT_LE(end, layout.buckets[b].count);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace commsched::engine

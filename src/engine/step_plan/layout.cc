@@ -45,6 +45,36 @@ size_t BeginOfLastBucket(const std::vector<uint32_t>& order,
   return begin;
 }
 
+// Places the parameters of `bucket` so that no multiple of `shard` elements is
+// within one, and returns where the last one ends.
+uint64_t PlaceWhole(const Bucket& bucket,
+                    const std::vector<Parameter>& parameters, uint64_t shard,
+                    std::vector<Slot>* slots) {
+  uint64_t end = 0;
+  for (uint32_t id : bucket.parameters) {
+    uint64_t offset = RoundUp(end, kBlockElements);
+    if (offset % shard + parameters[id].count > shard) {
+      offset = RoundUp(offset, shard);
+    }
+    (*slots)[id].offset = offset;
+    end = offset + parameters[id].count;
+  }
+  return end;
+}
+
+// In shards that are as small as the order of the parameters allows.
+void KeepWhole(const std::vector<Parameter>& parameters, uint64_t num_shards,
+               Bucket* bucket, std::vector<Slot>* slots) {
+  uint64_t shard = bucket->count / num_shards;
+  for (uint32_t id : bucket->parameters) {
+    shard = std::max(shard, RoundUp(parameters[id].count, kBlockElements));
+  }
+  while (PlaceWhole(*bucket, parameters, shard, slots) > shard * num_shards) {
+    shard += kBlockElements;
+  }
+  bucket->count = shard * num_shards;
+}
+
 // The bucket that the next parameter of its kind may join.
 struct OpenBucket {
   static constexpr size_t kNone = ~size_t{0};
@@ -108,6 +138,11 @@ Layout BuildLayout(const std::vector<Module>& modules,
     bucket.count = RoundUp(into.end, options.num_shards * kBlockElements);
     layout.slots[id] = {static_cast<uint32_t>(into.bucket), offset};
     layout.num_elements += parameter.count;
+  }
+  if (options.whole_tensors) {
+    for (Bucket& bucket : layout.buckets) {
+      KeepWhole(parameters, options.num_shards, &bucket, &layout.slots);
+    }
   }
   for (const Module& module : modules) {
     layout.module_buckets.push_back(BucketsOf(module, layout));

@@ -58,6 +58,9 @@ struct LayoutOptions {
   // Parameters of fewer bytes share buckets with each other only: the resident
   // ones.
   uint64_t persist_bytes = 0;
+  // No shard ends within a parameter. Each bucket takes `num_shards` times its
+  // largest parameter at least.
+  bool whole_tensors = false;
 };
 
 // Packs whole parameters, in order of owner and then of registration, into

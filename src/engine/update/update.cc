@@ -18,7 +18,6 @@ float BetaOr(float beta, float otherwise) {
 
 Status Update::Prepare(const StepPlan& plan) {
   plan_ = &plan;
-  ENGINE_RETURN_IF_ERROR(CheckShards());
   segments_.clear();
   for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
     segments_.push_back(SegmentsOf(b));
@@ -36,24 +35,6 @@ Status Update::Prepare(const StepPlan& plan) {
   if (!spec.needs_norm() && !spec.gathers_rates()) return Status();
   return reports_.Init(
       spec_.state, spec.agreed_values() * static_cast<uint64_t>(spec.world));
-}
-
-// The same on every rank, so that all refuse.
-Status Update::CheckShards() const {
-  if (spec_.optimizer->whole_tensors == 0) return Status();
-  for (uint32_t p = 0; p < spec_.model->parameters().size(); ++p) {
-    const Parameter& parameter = spec_.model->parameters()[p];
-    const Slot& slot = plan_->layout().slots[p];
-    const uint64_t shard = plan_->ShardCount(slot.bucket);
-    const uint64_t left = shard - slot.offset % shard;
-    if (parameter.count <= left) continue;
-    return InvalidArgument(
-        std::string("engine: optimizer '") + spec_.optimizer->name +
-        "' needs whole tensors, and a shard ends behind element " +
-        std::to_string(left) + " of parameter '" + parameter.name + "' of " +
-        std::to_string(parameter.count) + ". Stage 0 has no shards");
-  }
-  return Status();
 }
 
 std::vector<commsched_optimizer_segment_t> Update::SegmentsOf(

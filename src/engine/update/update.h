@@ -50,8 +50,7 @@ class Update {
   Update& operator=(const Update&) = delete;
 
   // When the state has its memory: finds the sums that a norm is made of,
-  // and sets the first loss scale. Fails with INVALID_ARGUMENT if the optimizer
-  // needs whole tensors that it would not be given.
+  // and sets the first loss scale.
   Status Prepare(const StepPlan& plan);
   // Steps are of `plan` until the next call; the state is in memory where
   // `offload` is null.
@@ -85,8 +84,6 @@ class Update {
   const StepGraph& graph() const { return plan_->graph(); }
 
   // update.cc
-  // That no shard ends within a parameter, if the optimizer needs that.
-  Status CheckShards() const;
   Status FinishGradients(uint32_t bucket);
   Status StepBucket(uint32_t bucket,
                     const commsched_engine_update_args_t& args);
