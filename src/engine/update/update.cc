@@ -18,6 +18,14 @@ float BetaOr(float beta, float otherwise) {
 
 Status Update::Prepare(const StepPlan& plan) {
   plan_ = &plan;
+  for (const Parameter& each : spec_.model->parameters()) {
+    const uint32_t sets = std::max(plan.spec().option_sets, 1u);
+    if (each.option_set < sets) continue;
+    return InvalidArgument(
+        "engine: parameter '" + each.name + "' is of option set " +
+        std::to_string(each.option_set) + "; option_sets of the engine is " +
+        std::to_string(plan.spec().option_sets));
+  }
   segments_.clear();
   for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
     segments_.push_back(SegmentsOf(b));

@@ -50,7 +50,8 @@ class Update {
   Update& operator=(const Update&) = delete;
 
   // When the state has its memory: finds the sums that a norm is made of,
-  // and sets the first loss scale.
+  // and sets the first loss scale. Fails with INVALID_ARGUMENT if a parameter
+  // is of an option set that there is not.
   Status Prepare(const StepPlan& plan);
   // Steps are of `plan` until the next call; the state is in memory where
   // `offload` is null.
