@@ -243,7 +243,7 @@ function(commsched_add_example name)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.c ${folder}/*.cc)
   add_executable(example_${name} ${sources})
   commsched_layer_of(engine libraries)
-  target_link_libraries(example_${name} PRIVATE ${libraries} Threads::Threads)
+  target_link_libraries(example_${name} PRIVATE ${libraries} Threads::Threads m)
   if(EXISTS ${folder}/expected.txt AND COMMSCHED_HAVE_TESTS)
     add_test(NAME example.${name} COMMAND ${CMAKE_COMMAND}
       -DPROGRAM=$<TARGET_FILE:example_${name}>
