@@ -198,8 +198,8 @@ static double step(struct rank* self, uint32_t* random) {
 
 static commsched_model_t* make_model(void) {
   commsched_model_t* model;
-  check(commsched_model_create(&model), "model");
   uint32_t id;
+  check(commsched_model_create(&model), "model");
   check(commsched_model_add_module(model, "mlp", 0, 0, &id), "module");
   for (uint32_t p = 0; p < PARAMETERS; ++p) {
     commsched_parameter_desc_t desc = commsched_parameter_desc_init();
@@ -235,9 +235,9 @@ static void* run_rank(void* argument) {
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context;
   desc.group = group;
-  desc.model = make_model();
   desc.zero_stage = 2; /* Each rank steps its own matrices. */
   desc.optimizer = self->uses_muon ? &muon : &self->muon.adamw;
+  desc.model = make_model();
   check(commsched_engine_create(&desc, &self->engine), "engine");
   commsched_model_destroy(desc.model); /* The engine keeps it. */
   build(self);

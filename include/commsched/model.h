@@ -60,11 +60,18 @@ typedef struct commsched_parameter_desc {
   /// 1: its elements are of `dtype`. 0: of the engine's `parameter_dtype`. Not
   /// there yet.
   uint32_t has_dtype;
-  uint32_t dtype;       ///< commsched_dtype_t: F32, F16 or BF16.
-  uint32_t frozen;      ///< 1: it is not trained. Not there yet.
-  uint32_t option_set;  ///< 0. Others are not there yet.
-  uint32_t atomic;      ///< 1: no shard boundary cuts it. Not there yet.
-  uint32_t reserved;    ///< 0.
+  uint32_t dtype;   ///< commsched_dtype_t: F32, F16 or BF16.
+  uint32_t frozen;  ///< 1: it is not trained. Not there yet.
+  /// Which values of commsched_engine_update_args_t it is stepped with; below
+  /// `option_sets` of its engines, or 0.
+  uint32_t option_set;
+  /// 1: no shard boundary cuts it, so that one rank steps all of it. Its bucket
+  /// takes as many times its elements as there are shards, at least.
+  uint32_t atomic;
+  /// A group of the model all of whose ranks have this parameter, with the same
+  /// values and gradients, while they have other parts of other parameters: the
+  /// norm counts it on the first of them. 0: none.
+  commsched_group_id_t replicated_over;
 } commsched_parameter_desc_t;
 
 static inline commsched_parameter_desc_t commsched_parameter_desc_init(void) {

@@ -27,10 +27,12 @@ using ::testing::HasSubstr;
 using ::testing::Values;
 
 constexpr int32_t kParts = 2;
+constexpr int32_t kShared = kParts;   // What is no part's own.
 constexpr uint64_t kPartCount = 700;  // Of the parameter of a part.
 constexpr uint32_t kPartSteps = 4;
 
-// How the parts are trained: `shards` ranks each.
+// How the parts are trained: `shards` ranks each. Parts have one parameter of
+// their own and one that both have.
 struct PartRun {
   int32_t shards = 2;
   bool whole = false;  // One model with the parameters of all parts.
@@ -42,7 +44,7 @@ struct PartRun {
 
 struct PartResult {
   std::string error;
-  std::vector<std::vector<float>> weights;  // By part.
+  std::vector<std::vector<float>> weights;  // By part; then what they share.
   std::vector<double> norms;                // Of steps, of rank 0.
   std::vector<uint64_t> skipped;            // By rank of the world.
 };
@@ -76,25 +78,18 @@ class PartRank {
     }
     commsched_plan_options_t plan = commsched_plan_options_init();
     plan.deterministic = run.deterministic ? 1 : 0;
+    AddParameters();
     commsched_engine_desc_t desc = commsched_engine_desc_init();
     desc.context = context_;
     desc.group = group_;
+    desc.model = model_.get();
+    desc.groups = &norm_group_;
+    desc.num_groups = run.whole ? 0 : 1;
     desc.norm_group = norm_group_;
     desc.plan = &plan;
     desc.zero_stage = run.zero_stage;
     desc.clip_norm = 0.5f;
     desc.loss_scale = run.loss_scale;
-    const ModelHandle model = NewModel();
-    uint32_t id = 0;
-    Require(commsched_model_add_module(model.get(), "m", 0, 0, &id),
-            commsched_last_error());
-    for (int32_t p = 0; p < num_parts_; ++p) {
-      const std::string name = "w" + std::to_string(first_part_ + p);
-      const uint64_t dims[] = {kPartCount};
-      Require(AddParameter(model.get(), 0, name.c_str(), dims, 1, &id),
-              commsched_last_error());
-    }
-    desc.model = model.get();
     Require(commsched_engine_create(&desc, &engine_), commsched_last_error());
   }
   ~PartRank() {
@@ -120,13 +115,13 @@ class PartRank {
 
   // Puts what this rank saves where it belongs.
   std::string Weights(std::vector<std::vector<float>>* out_weights) {
-    for (int32_t p = 0; p < num_parts_; ++p) {
-      const auto id = static_cast<uint32_t>(p);
+    for (uint32_t id = 0; id < parts_.size(); ++id) {
+      // One of the ranks that have it.
+      if (parts_[id] == kShared && first_part_ > 0) continue;
       uint64_t offset = 0, count = 0;
       RETURN_MESSAGE_IF_ERROR(
           commsched_engine_master_range(engine_, id, &offset, &count));
-      std::vector<float>& all =
-          (*out_weights)[static_cast<size_t>(first_part_ + p)];
+      std::vector<float>& all = (*out_weights)[static_cast<size_t>(parts_[id])];
       RETURN_MESSAGE_IF_ERROR(commsched_engine_get_master_range(
           engine_, id, all.data() + offset, count));
     }
@@ -140,6 +135,33 @@ class PartRank {
                                   static_cast<uint32_t>(ranks.size()), out);
   }
 
+  // What both parts have comes first, so that a whole model adds in the order
+  // of its parts.
+  void AddParameters() {
+    uint32_t id = 0;
+    uint32_t shared_over = 0;
+    Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
+            commsched_last_error());
+    if (!run_.whole) {
+      Require(
+          commsched_model_add_group(model_.get(), "tp", kParts, &shared_over),
+          commsched_last_error());
+    }
+    parts_ = {kShared};
+    for (int32_t p = 0; p < num_parts_; ++p) parts_.push_back(first_part_ + p);
+    for (const int32_t part : parts_) {
+      const std::string name = "w" + std::to_string(part);
+      const uint64_t dims[] = {kPartCount};
+      commsched_parameter_desc_t desc = commsched_parameter_desc_init();
+      desc.name = name.c_str();
+      desc.dims = dims;
+      desc.num_dims = 1;
+      if (part == kShared) desc.replicated_over = shared_over;
+      Require(commsched_model_add_parameter(model_.get(), &desc, &id),
+              commsched_last_error());
+    }
+  }
+
   std::string Step(uint32_t step, std::vector<double>* out_norms) {
     const double* scale = nullptr;
     RETURN_MESSAGE_IF_ERROR(
@@ -148,12 +170,12 @@ class PartRank {
     RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_begin(engine_, 0, 0));
     RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_end(engine_, 0, 0));
     RETURN_MESSAGE_IF_ERROR(commsched_engine_backward_begin(engine_, 0, 0));
-    for (int32_t p = 0; p < num_parts_; ++p) {
-      const int32_t part = first_part_ + p;
+    for (uint32_t id = 0; id < parts_.size(); ++id) {
+      const int32_t part = parts_[id];
       const void* values = nullptr;
       void* address = nullptr;
-      RETURN_MESSAGE_IF_ERROR(commsched_engine_parameter_address(
-          engine_, static_cast<uint32_t>(p), &values, &address));
+      RETURN_MESSAGE_IF_ERROR(
+          commsched_engine_parameter_address(engine_, id, &values, &address));
       auto* const gradient = static_cast<float*>(address);
       for (uint64_t i = 0; i < kPartCount; ++i) {
         gradient[i] +=
@@ -173,6 +195,8 @@ class PartRank {
 
   const PartRun run_;
   const int32_t shard_, first_part_, num_parts_;
+  std::vector<int32_t> parts_;  // By parameter.
+  const ModelHandle model_ = NewModel();
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
   commsched_group_t* norm_group_ = nullptr;
@@ -185,7 +209,7 @@ PartResult RunParts(const PartRun& run) {
   commsched_world_t* world = nullptr;
   Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
   PartResult result;
-  result.weights.assign(kParts, std::vector<float>(kPartCount));
+  result.weights.assign(kParts + 1, std::vector<float>(kPartCount));
   result.skipped.resize(static_cast<size_t>(desc.size));
   std::vector<std::string> messages(static_cast<size_t>(desc.size));
   std::vector<std::thread> threads;
@@ -233,7 +257,7 @@ class ModelPartsTest
       EXPECT_EQ(halves.weights, whole.weights);
       return;
     }
-    for (size_t p = 0; p < kParts; ++p) {
+    for (size_t p = 0; p < halves.weights.size(); ++p) {
       for (size_t i = 0; i < kPartCount; ++i) {
         ASSERT_NEAR(halves.weights[p][i], whole.weights[p][i], 1e-6);
       }

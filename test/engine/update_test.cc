@@ -47,7 +47,8 @@ class LonelyOps final : public StepOps {
 // Rank 0 of a group, with a model of one parameter, 'w', and plain SGD.
 class UpdateRig {
  public:
-  explicit UpdateRig(StepSpec spec, float clip_norm = 0)
+  explicit UpdateRig(StepSpec spec, float clip_norm = 0,
+                     uint32_t option_set = 0)
       : state(&memory_, &kernels_, /*rank=*/0, /*on_device=*/false),
         update({.optimizer = &optimizer_,
                 .clip_norm = clip_norm,
@@ -61,7 +62,10 @@ class UpdateRig {
     spec.optimizer = "sgd";
     uint32_t id = 0;
     EXPECT_TRUE(model_.AddModule("m", 1, 1, &id).ok());
-    EXPECT_TRUE(model_.AddParameter(ParameterDesc(0, "w", {kCount}), &id).ok());
+    const std::vector<uint64_t> dims = {kCount};
+    commsched_parameter_desc_t desc = ParameterDesc(0, "w", dims);
+    desc.option_set = option_set;
+    EXPECT_TRUE(model_.AddParameter(desc, &id).ok());
     StepPlan::Options options;
     options.layout.bucket_bytes = kCount * sizeof(float);
     options.layout.num_shards = static_cast<uint64_t>(spec.world);
@@ -72,7 +76,7 @@ class UpdateRig {
     EXPECT_TRUE(built.ok()) << built.message();
     EXPECT_TRUE(state.Allocate(*plan, model_.parameters()).ok());
     state.Bind(*plan);
-    EXPECT_TRUE(update.Prepare(*plan).ok());
+    prepared = update.Prepare(*plan);
   }
 
   const StepGraph& graph() const { return plan->graph(); }
@@ -97,6 +101,7 @@ class UpdateRig {
   RankState state;
   LonelyOps ops;
   Update update;
+  Status prepared;
 };
 
 StepSpec CheckedSpec() {
@@ -210,18 +215,29 @@ TEST(UpdateTest, ArgumentsThatNoStepCanHaveAreRefusedByName) {
   EXPECT_THAT(refusal(args), HasSubstr("decay of option set 0 is inf"));
 }
 
+TEST(UpdateTest, AParameterOfAnOptionSetThatThereIsNotIsRefused) {
+  StepSpec spec;
+  spec.option_sets = 2;
+  const UpdateRig rig(spec, /*clip_norm=*/0, /*option_set=*/2);
+  EXPECT_EQ(rig.prepared.message(),
+            "engine: parameter 'w' is of option set 2; option_sets of the "
+            "engine is 2");
+}
+
 TEST(UpdateTest, AnOptionSetHasItsOwnRateAndDecay) {
   StepSpec spec;
-  spec.option_sets = 1;
-  UpdateRig rig(spec);
+  spec.option_sets = 2;
+  UpdateRig rig(spec, /*clip_norm=*/0, /*option_set=*/1);
+  ASSERT_TRUE(rig.prepared.ok()) << rig.prepared.message();
   std::fill_n(rig.weights(), kCount, 1.0f);
   rig.FillGradients(2);
-  commsched_option_values_t set = commsched_option_values_init();
-  set.lr_scale = 0.5f;
-  set.decay = 4;
+  commsched_option_values_t sets[2] = {commsched_option_values_init(),
+                                       commsched_option_values_init()};
+  sets[1].lr_scale = 0.5f;
+  sets[1].decay = 4;
   commsched_engine_update_args_t args = UpdateArgs(0.25f);
-  args.sets = &set;
-  args.num_sets = 1;
+  args.sets = sets;
+  args.num_sets = 2;
   ASSERT_TRUE(rig.update.Step(1, args).ok());
   EXPECT_EQ(rig.weights()[0], 1 - 0.125f * (2 + 4 * 1.0f));
 }

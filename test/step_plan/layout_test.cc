@@ -177,6 +177,27 @@ TEST(WholeTensorsLayoutTest, AParameterThatABoundaryWouldCutBeginsBehindIt) {
   EXPECT_EQ(layout.slots[2].offset, 1280u);
 }
 
+// Others are cut where it saves room.
+TEST(WholeTensorsLayoutTest, OnlyWhatIsAtomicIsKeptWhole) {
+  std::vector<Parameter> parameters = {MakeParameter(600, 0),
+                                       MakeParameter(600, 0)};
+  parameters[1].atomic = true;
+  const Layout layout = BuildLayout(MakeModules({{0, 1}}), parameters,
+                                    {.bucket_bytes = 1 << 20, .num_shards = 2});
+  EXPECT_EQ(layout.buckets[0].count, 2 * 768u);
+  EXPECT_EQ(layout.slots[1].offset, 768u);
+  parameters[0].count = 1000;
+  const Layout cut = BuildLayout(MakeModules({{0, 1}}), parameters,
+                                 {.bucket_bytes = 1 << 20, .num_shards = 2});
+  EXPECT_EQ(cut.buckets[0].count, 2 * 1024u);
+  parameters[0].count = 1100;
+  EXPECT_EQ(BuildLayout(MakeModules({{0, 1}}), parameters,
+                        {.bucket_bytes = 1 << 20, .num_shards = 2})
+                .buckets[0]
+                .count,
+            2 * 1024u);
+}
+
 // Of any sizes: in order, in one shard each, and no shard is without need.
 TEST(WholeTensorsLayoutTest, EveryParameterOfAnySizeLiesInOneShard) {
   uint64_t random = 1;

@@ -115,9 +115,19 @@ TEST_F(ModelTest, FieldsThatAreNotThereYetAreRefused) {
   };
   refuse(&commsched_parameter_desc_t::has_dtype, "has_dtype of parameter 'w'");
   refuse(&commsched_parameter_desc_t::frozen, "frozen of parameter 'w'");
-  refuse(&commsched_parameter_desc_t::option_set, "option_set of parameter");
-  refuse(&commsched_parameter_desc_t::atomic, "atomic of parameter 'w'");
   Parameter(module, "w", dims);
+}
+
+TEST_F(ModelTest, AParameterIsReplicatedOverAGroupThatThereIs) {
+  const uint32_t module = Module("block");
+  const std::vector<uint64_t> dims = {4};
+  commsched_parameter_desc_t desc = ParameterDesc(module, "w", dims);
+  desc.replicated_over = 1;
+  ExpectRefused(model_.AddParameter(desc, &id_), COMMSCHED_NOT_FOUND,
+                "parameter 'w' is replicated over group 1; there are 0");
+  ASSERT_TRUE(model_.AddGroup("tp", 2, &id_).ok());
+  ASSERT_TRUE(model_.AddParameter(desc, &id_).ok());
+  EXPECT_EQ(model_.parameters()[0].replicated_over, 1u);
 }
 
 TEST_F(ModelTest, OnceAnEngineIsPreparedItTakesNoMore) {

@@ -32,8 +32,6 @@ Status CheckFields(const commsched_parameter_desc_t& desc) {
   const char* field = nullptr;
   if (desc.has_dtype != 0) field = "has_dtype";
   if (desc.frozen != 0) field = "frozen";
-  if (desc.option_set != 0) field = "option_set";
-  if (desc.atomic != 0) field = "atomic";
   if (field == nullptr) return Status();
   return Status(COMMSCHED_UNIMPLEMENTED,
                 std::string("model: ") + field + " of parameter '" + desc.name +
@@ -77,6 +75,13 @@ Status Model::AddParameter(const commsched_parameter_desc_t& desc,
                       std::to_string(modules_.size()));
   }
   ENGINE_RETURN_IF_ERROR(CheckFields(desc));
+  if (desc.replicated_over > exchanges_.groups.size()) {
+    return Status(COMMSCHED_NOT_FOUND,
+                  std::string("model: parameter '") + name +
+                      "' is replicated over group " +
+                      std::to_string(desc.replicated_over) + "; there are " +
+                      std::to_string(exchanges_.groups.size()));
+  }
   if (num_dims == 0) {
     return InvalidArgument(std::string("model: parameter '") + name +
                            "' has no dimensions");
@@ -107,8 +112,14 @@ Status Model::AddParameter(const commsched_parameter_desc_t& desc,
   }
   *out_parameter = static_cast<uint32_t>(parameters_.size());
   modules_[module].used.push_back(*out_parameter);
-  parameters_.push_back(
-      {name, count, num_dims, module, {dims, dims + num_dims}});
+  parameters_.push_back({.name = name,
+                         .count = count,
+                         .num_dims = num_dims,
+                         .module = module,
+                         .dims = {dims, dims + num_dims},
+                         .option_set = desc.option_set,
+                         .atomic = desc.atomic != 0,
+                         .replicated_over = desc.replicated_over});
   num_elements_ = total + count;
   return Status();
 }

@@ -22,9 +22,8 @@ struct Parameter {
   uint32_t module = 0;              // The owner.
   std::vector<uint64_t> dims = {};  // Of checkpoints.
   uint32_t option_set = 0;
-  // The norm of this rank has its gradient; not so where another rank of the
-  // norm's group has the same.
-  bool counted = true;
+  bool atomic = false;           // No shard ends within it.
+  uint32_t replicated_over = 0;  // A group of the model; 0: none.
 };
 
 struct Module {

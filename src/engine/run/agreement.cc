@@ -127,12 +127,24 @@ std::string Describe(const ModuleStep& step) {
          WithIds(", gradients ", step.gradients);
 }
 
+std::string Describe(const Parameter& parameter) {
+  std::string text =
+      "'" + parameter.name + "' [" + Joined(parameter.dims) + "]";
+  if (parameter.option_set != 0) {
+    text += ", option set " + std::to_string(parameter.option_set);
+  }
+  if (parameter.atomic) text += ", atomic";
+  if (parameter.replicated_over != 0) {
+    text +=
+        ", replicated over group " + std::to_string(parameter.replicated_over);
+  }
+  return text;
+}
+
 void AddRegistration(const std::vector<Parameter>& parameters,
                      const std::vector<Module>& modules, Facts* facts) {
   for (size_t p = 0; p < parameters.size(); ++p) {
-    facts->Add(
-        "parameter " + std::to_string(p),
-        "'" + parameters[p].name + "' [" + Joined(parameters[p].dims) + "]");
+    facts->Add("parameter " + std::to_string(p), Describe(parameters[p]));
   }
   for (size_t m = 0; m < modules.size(); ++m) {
     const std::string subject = "module " + std::to_string(m);

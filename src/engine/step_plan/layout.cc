@@ -45,15 +45,22 @@ size_t BeginOfLastBucket(const std::vector<uint32_t>& order,
   return begin;
 }
 
+// Whether the shards of its bucket must not end within it.
+bool IsWhole(const Parameter& parameter, const LayoutOptions& options) {
+  return options.whole_tensors || parameter.atomic;
+}
+
 // Places the parameters of `bucket` so that no multiple of `shard` elements is
-// within one, and returns where the last one ends.
+// within one that is whole, and returns where the last one ends.
 uint64_t PlaceWhole(const Bucket& bucket,
-                    const std::vector<Parameter>& parameters, uint64_t shard,
+                    const std::vector<Parameter>& parameters,
+                    const LayoutOptions& options, uint64_t shard,
                     std::vector<Slot>* slots) {
   uint64_t end = 0;
   for (uint32_t id : bucket.parameters) {
     uint64_t offset = RoundUp(end, kBlockElements);
-    if (offset % shard + parameters[id].count > shard) {
+    if (IsWhole(parameters[id], options) &&
+        offset % shard + parameters[id].count > shard) {
       offset = RoundUp(offset, shard);
     }
     (*slots)[id].offset = offset;
@@ -63,16 +70,19 @@ uint64_t PlaceWhole(const Bucket& bucket,
 }
 
 // In shards that are as small as the order of the parameters allows.
-void KeepWhole(const std::vector<Parameter>& parameters, uint64_t num_shards,
-               Bucket* bucket, std::vector<Slot>* slots) {
-  uint64_t shard = bucket->count / num_shards;
+void KeepWhole(const std::vector<Parameter>& parameters,
+               const LayoutOptions& options, Bucket* bucket,
+               std::vector<Slot>* slots) {
+  uint64_t shard = bucket->count / options.num_shards;
   for (uint32_t id : bucket->parameters) {
+    if (!IsWhole(parameters[id], options)) continue;
     shard = std::max(shard, RoundUp(parameters[id].count, kBlockElements));
   }
-  while (PlaceWhole(*bucket, parameters, shard, slots) > shard * num_shards) {
+  while (PlaceWhole(*bucket, parameters, options, shard, slots) >
+         shard * options.num_shards) {
     shard += kBlockElements;
   }
-  bucket->count = shard * num_shards;
+  bucket->count = shard * options.num_shards;
 }
 
 // The bucket that the next parameter of its kind may join.
@@ -139,10 +149,8 @@ Layout BuildLayout(const std::vector<Module>& modules,
     layout.slots[id] = {static_cast<uint32_t>(into.bucket), offset};
     layout.num_elements += parameter.count;
   }
-  if (options.whole_tensors) {
-    for (Bucket& bucket : layout.buckets) {
-      KeepWhole(parameters, options.num_shards, &bucket, &layout.slots);
-    }
+  for (Bucket& bucket : layout.buckets) {
+    KeepWhole(parameters, options, &bucket, &layout.slots);
   }
   for (const Module& module : modules) {
     layout.module_buckets.push_back(BucketsOf(module, layout));

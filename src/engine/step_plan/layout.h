@@ -58,8 +58,8 @@ struct LayoutOptions {
   // Parameters of fewer bytes share buckets with each other only: the resident
   // ones.
   uint64_t persist_bytes = 0;
-  // No shard ends within a parameter. Each bucket takes `num_shards` times its
-  // largest parameter at least.
+  // No shard ends within any parameter, as if all were atomic. A bucket takes
+  // `num_shards` times its largest atomic parameter at least.
   bool whole_tensors = false;
 };
 

@@ -10,6 +10,12 @@ namespace commsched::engine {
 // Where the sums are that a norm is made of.
 Status Update::PrepareNorm() {
   ENGINE_RETURN_IF_ERROR(spec_.state->Keep(1, &unclipped_));
+  counted_here_.clear();
+  for (const Parameter& each : spec_.model->parameters()) {
+    counted_here_.push_back(
+        !plan_->spec().gathers_parts() || each.replicated_over == 0 ||
+        commsched_group_rank((*spec_.groups)[each.replicated_over - 1]) == 0);
+  }
   if (plan_->spec().gathers_parts()) ENGINE_RETURN_IF_ERROR(PrepareParts());
   if (plan_->spec().reduces_norm()) {
     return norm_sums_.Init(spec_.state, kernels_, {CountedBlocks()});
@@ -37,7 +43,7 @@ Status Update::PrepareParts() {
   }
   std::vector<commsched_run_t> counted;
   for (uint32_t p = 0; p < spec_.model->parameters().size(); ++p) {
-    if (spec_.model->parameters()[p].counted) counted.push_back({p, 1});
+    if (counted_here_[p]) counted.push_back({p, 1});
   }
   return counted_.Init(spec_.state, kernels_, {counted});
 }
@@ -45,15 +51,13 @@ Status Update::PrepareParts() {
 // Of this rank's shards. All of them, in memory order, unless other ranks count
 // some.
 std::vector<commsched_run_t> Update::CountedBlocks() const {
-  const std::vector<Parameter>& parameters = spec_.model->parameters();
-  if (std::all_of(parameters.begin(), parameters.end(),
-                  [](const Parameter& p) { return p.counted; })) {
+  if (std::count(counted_here_.begin(), counted_here_.end(), false) == 0) {
     return {{0, graph().local_blocks}};
   }
   std::vector<commsched_run_t> runs;
   for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
     for (const Segment& each : spec_.state->bucket(b).segments) {
-      if (!parameters[each.parameter].counted) continue;
+      if (!counted_here_[each.parameter]) continue;
       runs.push_back({graph().sums_offset[b] + each.in_shard / kBlockElements,
                       (each.count + kBlockElements - 1) / kBlockElements});
     }

@@ -41,6 +41,8 @@ class Update {
     bool on_device = false;
     const Kernels* kernels = nullptr;
     const Model* model = nullptr;
+    // Of the model, alive in Prepare(); null: it has none.
+    const std::vector<commsched_group_t*>* groups = nullptr;
     RankState* state = nullptr;
     StepOps* ops = nullptr;
   };
@@ -135,6 +137,7 @@ class Update {
   std::vector<std::vector<commsched_optimizer_segment_t>> segments_;
 
   // Constant after Prepare().
+  std::vector<bool> counted_here_;  // By parameter: the norm has it from here.
   NormSums norm_sums_;
   NormSums rates_in_sums_;  // Where they are in all sums.
   NormSums counted_;        // Of the sums of parameters: gathers_parts().
