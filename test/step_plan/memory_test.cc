@@ -32,7 +32,7 @@ constexpr GptSize kSmall = {"small", 12, 768, uint64_t{25} << 20};
 // is tied to the embedding.
 class Gpt {
  public:
-  Gpt(const GptSize& size, int32_t world) : model_(world) {
+  explicit Gpt(const GptSize& size) {
     const uint64_t width = size.channels;
     AddModule("embed", 0);
     Add("wte", {256, width});
@@ -98,7 +98,7 @@ struct PlannedBytes {
 
 PlannedBytes Plan(const GptSize& size, const StepSpec& spec,
                   uint64_t max_live_bytes = 0) {
-  const Gpt gpt(size, spec.world);
+  const Gpt gpt(size);
   StepPlan::Options options;
   options.layout.bucket_bytes = size.bucket_bytes;
   options.layout.num_shards = spec.num_shards();
