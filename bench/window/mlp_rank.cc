@@ -150,12 +150,13 @@ void MlpRank::Backward(uint32_t layer) {
 double MlpRank::Step() {
   const auto layers = static_cast<uint32_t>(spec_.layers);
   double loss = 0;
-  CheckEngine(commsched_engine_step_begin(engine_));
+  CheckEngine(commsched_engine_step_begin(engine_, nullptr));
   for (uint32_t mb = 0; mb < kind_.micro_batches; ++mb) {
     for (uint32_t l = 0; l < layers; ++l) {
-      CheckEngine(commsched_engine_forward_begin(engine_, l, mb));
+      const commsched_pass_t pass = {COMMSCHED_FORWARD, l, mb, 0};
+      CheckEngine(commsched_engine_pass_begin(engine_, &pass));
       Forward(l);
-      CheckEngine(commsched_engine_forward_end(engine_, l, mb));
+      CheckEngine(commsched_engine_pass_end(engine_, &pass));
     }
     // The gradient of half the sum of squares is the result.
     loss = 0;
@@ -164,9 +165,10 @@ double MlpRank::Step() {
       loss += double{d_result_[i]} * d_result_[i];
     }
     for (uint32_t l = layers; l-- > 0;) {
-      CheckEngine(commsched_engine_backward_begin(engine_, l, mb));
+      const commsched_pass_t pass = {COMMSCHED_BACKWARD, l, mb, 0};
+      CheckEngine(commsched_engine_pass_begin(engine_, &pass));
       Backward(l);
-      CheckEngine(commsched_engine_backward_end(engine_, l, mb));
+      CheckEngine(commsched_engine_pass_end(engine_, &pass));
     }
   }
   commsched_engine_update_args_t args = commsched_engine_update_args_init();

@@ -40,6 +40,18 @@ static float noise(uint32_t* state) {
   return (float)(int32_t)*state / 2147483648.0f;
 }
 
+static void begin_pass(commsched_engine_t* engine, commsched_pass_kind_t kind,
+                       commsched_module_id_t layer) {
+  const commsched_pass_t pass = {kind, layer, 0, 0};
+  check(commsched_engine_pass_begin(engine, &pass), "pass_begin");
+}
+
+static void end_pass(commsched_engine_t* engine, commsched_pass_kind_t kind,
+                     commsched_module_id_t layer) {
+  const commsched_pass_t pass = {kind, layer, 0, 0};
+  check(commsched_engine_pass_end(engine, &pass), "pass_end");
+}
+
 /* In ZeRO-3 parameters have an address only while they are gathered. */
 static void find_parameters(struct rank* self, int first, int last) {
   for (uint32_t p = (uint32_t)first; p <= (uint32_t)last; ++p) {
@@ -55,7 +67,7 @@ static void find_parameters(struct rank* self, int first, int last) {
 
 static double forward(struct rank* self, uint32_t* random) {
   commsched_engine_t* engine = self->engine;
-  check(commsched_engine_forward_begin(engine, HIDDEN_LAYER, 0), "forward");
+  begin_pass(engine, COMMSCHED_FORWARD, HIDDEN_LAYER);
   find_parameters(self, W1, B1);
   for (int i = 0; i < BATCH; ++i) {
     for (int k = 0; k < INPUTS; ++k) self->x[i][k] = noise(random);
@@ -67,8 +79,8 @@ static double forward(struct rank* self, uint32_t* random) {
       self->hidden[i][h] = sum > 0 ? sum : 0;
     }
   }
-  check(commsched_engine_forward_end(engine, HIDDEN_LAYER, 0), "forward");
-  check(commsched_engine_forward_begin(engine, OUTPUT_LAYER, 0), "forward");
+  end_pass(engine, COMMSCHED_FORWARD, HIDDEN_LAYER);
+  begin_pass(engine, COMMSCHED_FORWARD, OUTPUT_LAYER);
   find_parameters(self, W2, B2);
   double loss = 0;
   for (int i = 0; i < BATCH; ++i) {
@@ -79,7 +91,7 @@ static double forward(struct rank* self, uint32_t* random) {
     self->error[i] = y - self->x[i][0] * self->x[i][1];
     loss += (double)self->error[i] * self->error[i] / BATCH;
   }
-  check(commsched_engine_forward_end(engine, OUTPUT_LAYER, 0), "forward");
+  end_pass(engine, COMMSCHED_FORWARD, OUTPUT_LAYER);
   return loss;
 }
 
@@ -87,7 +99,7 @@ static double forward(struct rank* self, uint32_t* random) {
  * ranks while the layer before computes. */
 static void backward(struct rank* self) {
   commsched_engine_t* engine = self->engine;
-  check(commsched_engine_backward_begin(engine, OUTPUT_LAYER, 0), "backward");
+  begin_pass(engine, COMMSCHED_BACKWARD, OUTPUT_LAYER);
   find_parameters(self, W2, B2);
   for (int i = 0; i < BATCH; ++i) {
     const float d = 2.0f / BATCH * self->error[i];
@@ -97,8 +109,8 @@ static void backward(struct rank* self) {
       self->signal[i][h] = self->hidden[i][h] > 0 ? d * self->value[W2][h] : 0;
     }
   }
-  check(commsched_engine_backward_end(engine, OUTPUT_LAYER, 0), "backward");
-  check(commsched_engine_backward_begin(engine, HIDDEN_LAYER, 0), "backward");
+  end_pass(engine, COMMSCHED_BACKWARD, OUTPUT_LAYER);
+  begin_pass(engine, COMMSCHED_BACKWARD, HIDDEN_LAYER);
   find_parameters(self, W1, B1);
   for (int i = 0; i < BATCH; ++i) {
     for (int h = 0; h < HIDDEN; ++h) {
@@ -109,7 +121,7 @@ static void backward(struct rank* self) {
       }
     }
   }
-  check(commsched_engine_backward_end(engine, HIDDEN_LAYER, 0), "backward");
+  end_pass(engine, COMMSCHED_BACKWARD, HIDDEN_LAYER);
 }
 
 /* Modules in the order of forward, and what they use. */
@@ -150,7 +162,7 @@ static void train(struct rank* self) {
   commsched_engine_update_args_t args = commsched_engine_update_args_init();
   args.lr = 0.003f;
   for (int step = 0; step < STEPS; ++step) {
-    check(commsched_engine_step_begin(self->engine), "step_begin");
+    check(commsched_engine_step_begin(self->engine, NULL), "step_begin");
     self->last_loss = forward(self, &random);
     if (step == 0) self->first_loss = self->last_loss;
     backward(self);

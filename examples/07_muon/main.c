@@ -175,10 +175,12 @@ static double step(struct rank* self, uint32_t* random) {
   const float* values[PARAMETERS];
   float* gradients[PARAMETERS];
   double loss = 0;
-  check(commsched_engine_step_begin(engine), "step_begin");
-  check(commsched_engine_forward_begin(engine, 0, 0), "forward");
-  check(commsched_engine_forward_end(engine, 0, 0), "forward");
-  check(commsched_engine_backward_begin(engine, 0, 0), "backward");
+  const commsched_pass_t forward = {COMMSCHED_FORWARD, 0, 0, 0};
+  const commsched_pass_t backward = {COMMSCHED_BACKWARD, 0, 0, 0};
+  check(commsched_engine_step_begin(engine, NULL), "step_begin");
+  check(commsched_engine_pass_begin(engine, &forward), "forward");
+  check(commsched_engine_pass_end(engine, &forward), "forward");
+  check(commsched_engine_pass_begin(engine, &backward), "backward");
   for (uint32_t p = 0; p < PARAMETERS; ++p) {
     const void* value;
     void* gradient;
@@ -188,7 +190,7 @@ static double step(struct rank* self, uint32_t* random) {
     gradients[p] = gradient;
   }
   for (int i = 0; i < BATCH; ++i) loss += learn(values, gradients, random);
-  check(commsched_engine_backward_end(engine, 0, 0), "backward");
+  check(commsched_engine_pass_end(engine, &backward), "backward");
   commsched_engine_update_args_t args = commsched_engine_update_args_init();
   args.lr = 0.01f;
   check(commsched_engine_update(engine, &args), "update");

@@ -394,7 +394,7 @@ void Rank::MeasureLive(int m) {
 
 absl::StatusOr<double> Rank::Step(int64_t step) {
   TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_step_begin(engine_.get())));
+      FromEngine(commsched_engine_step_begin(engine_.get(), nullptr)));
   double loss = 0;
   for (int64_t mb = 0; mb < options_.micro_batches; ++mb) {
     const int64_t first =
@@ -428,31 +428,33 @@ absl::Status Rank::Forward(uint32_t micro_batch) {
   commsched_engine_t* engine = engine_.get();
   for (int m = 0; m < gpt_->num_modules(); ++m) {
     const auto id = static_cast<commsched_module_id_t>(m);
+    const commsched_pass_t pass = {COMMSCHED_FORWARD, id, micro_batch, 0};
     TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_forward_begin(engine, id, micro_batch)));
+        FromEngine(commsched_engine_pass_begin(engine, &pass)));
     TRAINER_RETURN_IF_ERROR(FindParameters(m));
     MeasureLive(m);
     gpt_->Forward(m, values_);
     TRAINER_RETURN_IF_ERROR(attention_.Run(engine_.get(), m, /*backward=*/false,
                                            micro_batch, values_, {}));
     TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_forward_end(engine, id, micro_batch)));
+        FromEngine(commsched_engine_pass_end(engine, &pass)));
   }
   return absl::OkStatus();
 }
 
 // The forward of module `m`, within backward.
 absl::Status Rank::Recompute(int m, uint32_t micro_batch) {
-  const auto id = static_cast<commsched_module_id_t>(m);
-  TRAINER_RETURN_IF_ERROR(FromEngine(
-      commsched_engine_forward_begin(engine_.get(), id, micro_batch)));
+  const commsched_pass_t pass = {COMMSCHED_RECOMPUTE,
+                                 static_cast<commsched_module_id_t>(m),
+                                 micro_batch, 0};
+  TRAINER_RETURN_IF_ERROR(
+      FromEngine(commsched_engine_pass_begin(engine_.get(), &pass)));
   TRAINER_RETURN_IF_ERROR(FindParameters(m));
   MeasureLive(m);
   gpt_->Recompute(m, values_);
   TRAINER_RETURN_IF_ERROR(attention_.Run(engine_.get(), m, /*backward=*/false,
                                          micro_batch, values_, {}));
-  return FromEngine(
-      commsched_engine_forward_end(engine_.get(), id, micro_batch));
+  return FromEngine(commsched_engine_pass_end(engine_.get(), &pass));
 }
 
 absl::Status Rank::Backward(uint32_t micro_batch) {
@@ -461,9 +463,11 @@ absl::Status Rank::Backward(uint32_t micro_batch) {
     for (int r = gpt_->recomputed_from(m); r <= m; ++r) {
       TRAINER_RETURN_IF_ERROR(Recompute(r, micro_batch));
     }
-    const auto id = static_cast<commsched_module_id_t>(m);
+    const commsched_pass_t pass = {COMMSCHED_BACKWARD,
+                                   static_cast<commsched_module_id_t>(m),
+                                   micro_batch, 0};
     TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_backward_begin(engine, id, micro_batch)));
+        FromEngine(commsched_engine_pass_begin(engine, &pass)));
     TRAINER_RETURN_IF_ERROR(FindParameters(m));
     MeasureLive(m);
     wide_->BeginGradients(m, gradient_addresses_, &gradients_);
@@ -472,7 +476,7 @@ absl::Status Rank::Backward(uint32_t micro_batch) {
                                            micro_batch, values_, gradients_));
     wide_->EndGradients(m);
     TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_backward_end(engine, id, micro_batch)));
+        FromEngine(commsched_engine_pass_end(engine, &pass)));
   }
   return absl::OkStatus();
 }
@@ -487,12 +491,13 @@ absl::Status Rank::ForEachModule(
   TRAINER_RETURN_IF_ERROR(
       FromEngine(commsched_engine_evaluation_begin(engine)));
   for (int m = 0; m < gpt_->num_modules(); ++m) {
-    const auto id = static_cast<commsched_module_id_t>(m);
+    const commsched_pass_t pass = {COMMSCHED_FORWARD,
+                                   static_cast<commsched_module_id_t>(m), 0, 0};
     TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_forward_begin(engine, id, 0)));
+        FromEngine(commsched_engine_pass_begin(engine, &pass)));
     TRAINER_RETURN_IF_ERROR(forward(m));
     TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_forward_end(engine, id, 0)));
+        FromEngine(commsched_engine_pass_end(engine, &pass)));
   }
   return FromEngine(commsched_engine_evaluation_end(engine));
 }

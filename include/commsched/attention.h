@@ -12,8 +12,8 @@
 ///   get_info             how much memory a description comes to
 ///   create               checks the description
 ///   register             after the modules and parameters of the engine
-///   in each forward:     forward_begin, work on the input, run, forward_end
-///   in each backward:    backward_begin, run, backward_end
+///   in each forward:     pass_begin, work on the input, run, pass_end
+///   in each backward:    pass_begin, run, pass_end
 ///   destroy              after the engine
 ///
 /// With R the rows of a rank, batch * seq / ranks, W the width, H and K heads

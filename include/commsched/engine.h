@@ -1,26 +1,27 @@
 /// The reference engine: ZeRO-0/1/2/3 data parallelism on the public C ABI.
 ///
-/// The caller describes a model (model.h) and calls begin/end around each
-/// module's forward and backward; the engine lays parameters out in buckets,
-/// builds the graph, plans it and runs it. Library: libcommsched_engine.
+/// The caller describes a model (model.h) and calls begin/end around each pass
+/// of a module (pass.h); the engine lays parameters out in buckets, builds the
+/// graph, plans it and runs it. Library: libcommsched_engine.
 ///
 /// A step, per rank:
 ///   step_begin
-///   for each micro-batch: forward_begin/end per module, in order;
-///                         backward_begin/end per module, in reverse, those
-///                         that are recomputed after their forwards
+///   for each micro-batch: pass_begin/end of FORWARD per module, in order;
+///                         of BACKWARD per module, in reverse, those that are
+///                         recomputed after RECOMPUTE of each
 ///   update           (clip, step; gathers begin bucket by bucket)
 ///   step_end
 /// Gradients are reduced, as the mean over the ranks, under the backward of the
 /// last micro-batch; under each, where memory is too short to accumulate
 /// (`accumulate_bytes`). Parameters gathered for step t+1 arrive under the rest
-/// of the optimizer and the next forward: forward_begin(m) waits for the
-/// buckets of m only.
+/// of the optimizer and the next forward: pass_begin waits for the
+/// buckets of its module only. Passes in another order, as pipelines have them,
+/// are a list (commsched_engine_set_passes()).
 ///
 /// With `allow_skipped_modules` a rank may leave modules out, as a branch does:
 /// each rank for itself, and other modules in each micro-batch, step and
-/// evaluation. A forward_begin of a later module says so; backward_begin is
-/// left out for the same modules. All collectives go as ever, so that no rank
+/// evaluation. A pass_begin of a later module says so; the backward is left out
+/// for the same modules. All collectives go as ever, so that no rank
 /// waits for a decision of another, and what was left out adds zeros to the
 /// gradients.
 ///
@@ -35,7 +36,7 @@
 /// or backward uses them, ahead of it as far as memory allows, and released
 /// afterwards. Between steps whoever needs them runs an evaluation:
 ///   evaluation_begin
-///   forward_begin/end per module, in order (micro-batch 0)
+///   pass_begin/end of FORWARD or NO_GRAD per module, in order (micro-batch 0)
 ///   evaluation_end
 /// The other stages have evaluations, too, so that one program fits all.
 ///
@@ -66,6 +67,7 @@
 #include "commsched/engine_types.h"
 #include "commsched/model.h"
 #include "commsched/optimizer.h"
+#include "commsched/pass.h"
 #include "commsched/pool.h"
 
 #ifdef __cplusplus
@@ -413,9 +415,26 @@ COMMSCHED_API commsched_status_t commsched_engine_parameter_address(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     const void** out_values, void** out_gradient);
 
-/// Begins a step. The calls of a step come in one order (top of this file).
-/// Once the session has failed, every call of a step and
-/// commsched_engine_drain() return that failure, in order or not.
+/// How a step differs from the planned one.
+typedef struct commsched_step_desc {
+  uint64_t struct_size;
+  /// Micro-batches that come, of those planned: passes of the others run empty,
+  /// and their gradients are zeros. 0: all. Each rank for itself.
+  uint32_t micro_batches;
+  uint32_t reserved;  ///< 0.
+} commsched_step_desc_t;
+
+static inline commsched_step_desc_t commsched_step_desc_init(void) {
+  commsched_step_desc_t desc;
+  memset(&desc, 0, sizeof(desc));
+  desc.struct_size = sizeof(desc);
+  return desc;
+}
+
+/// Begins a step, as planned or, with `desc`, with less. The calls of a step
+/// come in one order (top of this file). Once the session has failed, every
+/// call of a step and commsched_engine_drain() return that failure, in order or
+/// not.
 ///
 /// The first one after build, after values were set that several ranks store,
 /// or after a checkpoint was loaded compares checksums of such values, of the
@@ -423,66 +442,93 @@ COMMSCHED_API commsched_status_t commsched_engine_parameter_address(
 /// the engine's group. So these set and load between the same steps. In stage 3
 /// several ranks store only parameters below `persist_below`.
 ///
+/// Ownership: `desc` is read during the call; NULL: as planned.
 /// Threads:   one per engine at a time.
 /// Blocks:    never, but for that comparison: until all members have called, at
 ///            most `launch_timeout_ns`.
-/// Errors:    FAILED_PRECONDITION  a call out of order; the message names the
+/// Errors:    INVALID_ARGUMENT     more micro-batches than planned, a size of
+/// the
+///                                 description that is 0 or unknown
+///            FAILED_PRECONDITION  a call out of order; the message names the
 ///                                 call that is expected, and nothing changes;
 ///                                 values of two ranks differ: names the
 ///                                 parameter and the ranks; set or load again
 ///            DEADLINE_EXCEEDED    not all members compare (names the missing)
 ///            or the session's first failure
 /// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_engine_step_begin(commsched_engine_t* engine);
+COMMSCHED_API commsched_status_t commsched_engine_step_begin(
+    commsched_engine_t* engine, const commsched_step_desc_t* desc);
 
-/// Begins the forward of `module`: waits until its parameters have arrived.
+/// Begins a pass. Waits until the module's parameters have arrived, but in a
+/// BACKWARD_WEIGHT. A BACKWARD or BACKWARD_WEIGHT zeroes the gradient buckets
+/// that it is the first of this step to touch, or of this micro-batch, if they
+/// are reduced in each; to those it first adds what the previous reduction has
+/// left.
 ///
+/// Ownership: `pass` is read during the call.
 /// Threads:   one per engine at a time.
 /// Blocks:    until the gathers of its buckets are complete, and of those of
-///            modules that were left out before it.
-/// Errors:    FAILED_PRECONDITION  a call out of order, as step_begin; a bucket
+///            modules that were left out before it; until memory of gradients
+///            is free of the previous use.
+/// Errors:    INVALID_ARGUMENT     NULL, an unknown kind
+///            FAILED_PRECONDITION  a call out of order, as step_begin; a bucket
 ///                                 that does not cover the values of the last
 ///                                 step (I12)
 ///            or the session's first failure
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_forward_begin(
-    commsched_engine_t* engine, commsched_module_id_t module,
-    uint32_t micro_batch);
+/// Since:     0.3
+COMMSCHED_API commsched_status_t commsched_engine_pass_begin(
+    commsched_engine_t* engine, const commsched_pass_t* pass);
 
-/// Ends the forward of `module`.
+/// Ends a pass, the one that began last, and issues the reduction of each
+/// bucket whose gradients are now complete: in the last micro-batch, or in
+/// each.
 ///
+/// Ownership: `pass` is read during the call.
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
-/// Errors:    as step_begin
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_forward_end(
-    commsched_engine_t* engine, commsched_module_id_t module,
-    uint32_t micro_batch);
+/// Errors:    as step_begin; INVALID_ARGUMENT: NULL, an unknown kind
+/// Since:     0.3
+COMMSCHED_API commsched_status_t commsched_engine_pass_end(
+    commsched_engine_t* engine, const commsched_pass_t* pass);
 
-/// Begins the backward of `module`, whose forward ran, and zeroes the gradient
-/// buckets that it is the first of this step to touch, or of this micro-batch,
-/// if they are reduced in each; to those it first adds what the previous
-/// reduction has left.
+/// For whom a step is cancelled.
+typedef uint32_t commsched_cancel_scope_t;
+enum {
+  /// The others step, and this rank with them: in the mean over the ranks its
+  /// gradients are zeros.
+  COMMSCHED_CANCEL_LOCAL = 0,
+  /// No rank steps. It is enough that one says so.
+  COMMSCHED_CANCEL_ALL = 1
+};
+
+/// Cancels the forwards and backwards of a step at any point, as after an
+/// exception: all that is left of them runs empty, so that collectives go as
+/// planned, and gradients of this rank that were not sent yet are zeros. Those
+/// of buckets that are reduced already keep what it has added. What follows is
+/// update and step_end, and the next step begins as ever.
+///
+/// With COMMSCHED_CANCEL_ALL every rank learns in its update, with the
+/// norm, that the step is cancelled: weights, the optimizer's state, its number
+/// of steps and the loss scale stay as they are, and the step counts among
+/// those that were skipped. It needs a norm that the ranks exchange.
+///
+/// After update nothing is left to cancel, and the call does nothing.
 ///
 /// Threads:   one per engine at a time.
-/// Blocks:    until that memory is free of the previous use.
-/// Errors:    as step_begin
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_backward_begin(
-    commsched_engine_t* engine, commsched_module_id_t module,
-    uint32_t micro_batch);
-
-/// Ends the backward of `module`, and issues the reduction of each bucket whose
-/// gradients are now complete: in the last micro-batch, or in each.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    as step_begin
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_backward_end(
-    commsched_engine_t* engine, commsched_module_id_t module,
-    uint32_t micro_batch);
+/// Blocks:    as the passes that are left.
+/// Errors:    INVALID_ARGUMENT     an unknown scope
+///            FAILED_PRECONDITION  not within a step; with
+///            COMMSCHED_CANCEL_ALL:
+///                                 no norm (`clip_norm`, `loss_scale` and
+///                                 `check_finite` are 0)
+///            UNIMPLEMENTED        a step in which the order is recorded;
+///                                 COMMSCHED_CANCEL_ALL in stage 0 of several
+///                                 ranks, or on a rank that keeps no shard of
+///                                 any parameter
+///            or the session's first failure
+/// Since:     0.3
+COMMSCHED_API commsched_status_t commsched_engine_step_cancel(
+    commsched_engine_t* engine, commsched_cancel_scope_t scope);
 
 /// Ends the forwards and backwards of a step: what is left out until their end
 /// adds zeros. Every reduction that is not issued yet is issued. Optional: norm
@@ -602,10 +648,10 @@ COMMSCHED_API commsched_status_t
 commsched_engine_drain(commsched_engine_t* engine);
 
 /// Drains, and begins a forward without a step, as validation and checkpoints
-/// need it: forward_begin and forward_end of every module follow in order, with
-/// micro-batch 0, and then evaluation_end. Within, parameters are read as in a
-/// step. Takes no memory beside the step's. Collective in stage 3: all ranks
-/// evaluate equally often between the same steps.
+/// need it: pass_begin and pass_end of the FORWARD of every module follow in
+/// order, with micro-batch 0, and then evaluation_end. Within, parameters are
+/// read as in a step. Takes no memory beside the step's. Collective in stage 3:
+/// all ranks evaluate equally often between the same steps.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    as commsched_engine_drain().

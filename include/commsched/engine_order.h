@@ -15,7 +15,7 @@ extern "C" {
 
 /// Takes the order of the modules from the caller: the first forward, of a step
 /// or an evaluation, may begin them in any order, and any of them several
-/// times. When it is over, which the first backward_begin or evaluation_end
+/// times. When it is over, which the first BACKWARD or evaluation_end
 /// says, the ranks plan that order and meet, and all else is as if the modules
 /// had been registered so. Modules that it leaves out, where that is allowed,
 /// come behind the one registered before them. Buckets stay as laid out; they

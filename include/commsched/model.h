@@ -9,9 +9,9 @@
 /// added to it here. Then the step runs, between the begin and the end of that
 /// forward or backward (engine.h):
 ///
-///   forward_begin
+///   pass_begin
 ///   for each op that was added, in that order: op_begin, its work, op_end
-///   forward_end
+///   pass_end
 ///
 /// Ops say which activations they read and write, and collectives what they
 /// take and leave, in the order in which they would run one after the other. So
@@ -40,6 +40,7 @@
 #include "commsched/engine_types.h"
 #include "commsched/export.h"
 #include "commsched/graph.h"
+#include "commsched/pass.h"
 #include "commsched/status.h"
 #include "commsched/types.h"
 
@@ -293,9 +294,9 @@ COMMSCHED_API commsched_status_t commsched_model_add_collective(
 
 /// Activation checkpointing: the caller keeps only what enters module `first`,
 /// and runs the forwards of modules `first` to `last` once more in each
-/// micro-batch, right before their backwards: forward_begin and forward_end of
-/// each, in order. In stage 3 their buckets are gathered for that, and stay for
-/// the backwards as far as memory allows. Evaluations are as ever.
+/// micro-batch, right before their backwards: RECOMPUTE of each, in order. In
+/// stage 3 their buckets are gathered for that, and stay for the backwards as
+/// far as memory allows. Evaluations are as ever.
 ///
 /// Neighbours in the order of forward; where a recorded order sets them apart,
 /// each group of neighbours is recomputed by itself.
@@ -310,6 +311,43 @@ COMMSCHED_API commsched_status_t commsched_model_add_collective(
 COMMSCHED_API commsched_status_t
 commsched_model_recompute(commsched_model_t* model, commsched_module_id_t first,
                           commsched_module_id_t last);
+
+/// Sets the passes of a step, in the order in which the caller runs them, for
+/// all micro-batches: 1F1B, GPipe, zero-bubble and cached-gradient losses are
+/// such lists. Without one, forwards run in the order of modules and backwards
+/// in reverse, micro-batch after micro-batch. A later call replaces the list;
+/// with `num_passes` 0 there is none again.
+///
+/// A FORWARD has one backward after it, a BACKWARD or a BACKWARD_INPUT and then
+/// a BACKWARD_WEIGHT, and may have a RECOMPUTE before that. Where a module runs
+/// several times in a micro-batch, a backward is of the last FORWARD that has
+/// none yet. Every module runs forward in every micro-batch, and has a backward
+/// in all of them or, if it has no parameters, in none. Gradients are added in
+/// BACKWARD and BACKWARD_WEIGHT. A bucket is reduced after the last of these
+/// that touches it, so that one whose modules' backwards lie far apart is late.
+///
+/// An evaluation runs the forwards of micro-batch 0 in their order: FORWARD, or
+/// NO_GRAD of modules that have no other.
+///
+/// Ownership: `passes` are copied.
+/// Threads:   one per model at a time.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL; an unknown kind; a pass without one
+/// that
+///                                 must come before or after it, which is named
+///                                 by its index and its text
+///            NOT_FOUND            no such module
+///            FAILED_PRECONDITION  modules are recomputed by
+///                                 commsched_model_recompute(); an engine is
+///                                 prepared with it
+///            Engines refuse in prepare and build, with INVALID_ARGUMENT, a
+///            list that leaves out a module or has another number of
+///            micro-batches and, with UNIMPLEMENTED, halves of a backward that
+///            has ops or collectives within.
+/// Since:     0.3
+COMMSCHED_API commsched_status_t
+commsched_model_set_passes(commsched_model_t* model,
+                           const commsched_pass_t* passes, uint64_t num_passes);
 
 #ifdef __cplusplus
 }

@@ -310,14 +310,24 @@ Engine::Engine(const commsched_engine_desc_t& desc,
                .state = &state_,
                .ops = &bound_}),
       gather_(&allocator_, &kernels_),
-      step_cursor_(desc_.allow_skipped_modules != 0),
-      forward_cursor_(desc_.allow_skipped_modules != 0) {}
+      calls_({.model = &model_,
+              .step = &spec_,
+              .may_skip = desc_.allow_skipped_modules != 0,
+              .kernels = &kernels_,
+              .state = &state_,
+              .bound = &bound_,
+              .update = &update_,
+              .agreement = &agreement_,
+              .freeze = [this](Sequence sequence) {
+                return Freeze(std::move(sequence));
+              }}) {}
 
 Engine::~Engine() {
   if (offload_ != nullptr) offload_->Settle();
   if (!on_device_) return;
   // Kernels of a step that other ranks do not end would never.
-  if (phase_ > Phase::kBetweenSteps) Abort("its engine was destroyed");
+  if (calls_.built() && !calls_.between_steps())
+    Abort("its engine was destroyed");
   // What is freed now is in use until then; of a device that has failed nothing
   // is.
   (void)kernels_.Synchronize();
@@ -381,9 +391,9 @@ Status Engine::TablesOf(const commsched_engine_desc_t& desc,
 }
 
 Status Engine::CheckRegistering() const {
-  if (phase_ == Phase::kRegistering) return Status();
+  if (!prepared_ && !calls_.built()) return Status();
   return FailedPrecondition(std::string("engine: it is already ") +
-                            (built() ? "built" : "prepared") +
+                            (calls_.built() ? "built" : "prepared") +
                             "; build is called once");
 }
 

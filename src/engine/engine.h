@@ -23,10 +23,10 @@
 #include "engine/model/passes.h"
 #include "engine/run/agreement.h"
 #include "engine/run/bound_step.h"
-#include "engine/run/cursor.h"
 #include "engine/run/order_recording.h"
 #include "engine/run/poison.h"
 #include "engine/run/state_gather.h"
+#include "engine/run/step_calls.h"
 #include "engine/state/memory.h"
 #include "engine/state/offload.h"
 #include "engine/state/rank_state.h"
@@ -49,8 +49,6 @@ namespace commsched::engine {
 // One rank's training state and its step, behind include/commsched/engine.h,
 // which states the contract of each call.
 //
-// After Build a step allocates nothing and takes no lock of its own.
-//
 // Thread-compatible: one thread per rank.
 class Engine {
  public:
@@ -71,21 +69,8 @@ class Engine {
   Status Prepare();
   Status Build();
 
-  // The step.
-  Status StepBegin();
-  Status ModuleBegin(bool backward, uint32_t module, uint32_t micro_batch);
-  Status ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch);
-  Status OpBegin(uint32_t op, uint32_t micro_batch);
-  Status OpEnd(uint32_t op, uint32_t micro_batch);
-  Status Reduce();
-  Status Norm(double* out_norm);
-  Status Step(const commsched_engine_update_args_t& args);
-  Status StepEnd();
-  Status Drain();
-
-  // A forward without a step.
-  Status EvaluationBegin();
-  Status EvaluationEnd();
+  // Steps and evaluations.
+  StepCalls& calls() { return calls_; }
 
   // From any thread.
   void Abort(const char* reason) { bound_.Abort(reason); }
@@ -124,97 +109,19 @@ class Engine {
   commsched_session_t* session() const { return bound_.session(); }
 
  private:
-  // Where in the order of calls the caller is.
-  enum class Phase : uint8_t {
-    kRegistering,
-    kPrepared,
-    kBetweenSteps,
-    kBetweenModules,  // In a step or an evaluation; cursor().pass() is next.
-    kInModule,        // Begun that; pass_ops().inner[inner_] is next, if any.
-    kInOp,            // Begun that.
-    kReduced,         // After all passes.
-    kStepped,         // After update.
-  };
-
   // build.cc
   Status CheckRegistering() const;
-
-  // module_ops.cc
-  std::string OpCall(const char* which, uint32_t op,
-                     uint32_t micro_batch) const;
-  std::string ExpectedOpCall() const;
-  bool IsNextOp(uint32_t op, uint32_t micro_batch) const;
-  Status EndOpenOp();
 
   // prepare.cc
   StepPlan::Options PlanOptions() const;
   Status Allocate();
   Status Connect();
+  Status StartRecording();
+  Status Freeze(Sequence sequence);
 
   const Layout& layout() const { return step_plan_->layout(); }
-  const StepGraph& graph() const { return step_plan_->graph(); }
-
-  // step.cc
-  bool built() const { return phase_ > Phase::kPrepared; }
-  Cursor& cursor() { return evaluating_ ? forward_cursor_ : step_cursor_; }
-  const Cursor& cursor() const {
-    return evaluating_ ? forward_cursor_ : step_cursor_;
-  }
-  // Of the pass that has begun, or else is next.
-  const PassOps& pass_ops() const {
-    const std::vector<PassOps>& ops =
-        evaluating_ ? step_plan_->forward().pass_ops : graph().pass_ops;
-    return ops[cursor().index()];
-  }
-  bool gathered(uint32_t bucket) const { return step_plan_->gathers(bucket); }
-  std::string ExpectedCall() const;
-  Status SessionFailure() const;
-  Status OutOfOrder(const std::string& call, const char* advice = "") const;
-  const char* AdviceOnOrder(uint32_t module, uint32_t micro_batch) const;
-  std::string ModuleCall(bool backward, const char* which, uint32_t module,
-                         uint32_t micro_batch) const;
-  Status CompareValues();
-  void ShowBuckets() {
-    bound_.ShowBuckets(cursor().index(), cursor().pass().module);
-  }
-  void HideBuckets() {
-    state_.HideBuckets(*step_plan_, cursor().pass().module);
-  }
-  Status BeginPassOps(const PassOps& ops);
-  Status ConvertGradients(const PassOps& ops,
-                          const BoundStep::Conversions& addresses);
-
-  Poison PoisonFor(const std::string& call) const {
-    return {step_plan_.get(), session(), SessionFailure(), call};
-  }
-  // Ends the passes of a step for `call`.
-  Status EndPasses(const char* call);
-  Status StepBuckets(const commsched_engine_update_args_t& args);
-
-  // record.cc
-  Status CheckCanRecord() const;
-  Status StartRecording();
-  Status BeginRecordedPass();
-  std::string ExpectedRecordedCall() const;
-  Status RecordForward(uint32_t module);
-  Status RecordForwardEnd(bool backward, uint32_t module, uint32_t micro_batch);
-  bool EndsRecordedForward(bool backward, uint32_t module,
-                           uint32_t micro_batch) const;
-  size_t RecomputedAtEnd() const;
-  Status FindSequence(Sequence* out_sequence,
-                      std::vector<uint8_t>* out_left_out) const;
-  Status EndRecording();
-  Status Freeze(Sequence sequence);
-  Status CatchUp(const std::vector<uint8_t>& left_out, bool recomputed);
-
-  // skip.cc
-  Status PassTo(uint64_t target);
-  Status PassModule(bool is_left_out);
 
   // values.cc
-  Status EvaluationModuleBegin(const PassOps& ops);
-  Status CheckDrained(const char* call) const;
-  Status CheckCount(const char* call, uint32_t parameter, uint64_t count) const;
   Status CheckWhole(const char* call, uint32_t parameter) const;
   const std::byte* ParameterValues(uint32_t parameter) const;
   StateValues state_values() {
@@ -222,12 +129,10 @@ class Engine {
   }
 
   // snapshot.cc
-  SavedState saved_state() { return saved_state_of(group_rank_); }
   // What rank `rank` saves; this rank's values.
-  SavedState saved_state_of(uint32_t rank) {
+  SavedState saved_state(uint32_t rank) {
     return {model_, *step_plan_, optimizer_, rank, state_values()};
   }
-  uint64_t steps() const { return step_offset_ + steps_done_; }
   // All that a snapshot has of the state. Drains.
   Status CopyOut(float* out);
   Status GatherOut(float* out);
@@ -265,22 +170,8 @@ class Engine {
   Update update_;
   StateGather gather_;
 
-  // While the order is recorded; there are no sessions then.
-  bool recording_ = false;
-  Sequence recorded_;
-  Status record_failure_;
-
-  // The step.
-  Phase phase_ = Phase::kRegistering;
-  bool drained_ = true;
-  bool evaluating_ = false;
-  Cursor step_cursor_;
-  Cursor forward_cursor_;              // Of an evaluation.
-  uint64_t inner_ = 0;                 // In pass_ops().inner.
-  commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
-  uint64_t steps_begun_ = 0;           // Counts the current one.
-  uint64_t steps_done_ = 0;
-  uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.
+  StepCalls calls_;
+  bool prepared_ = false;
   Lineage lineage_;
 };
 

@@ -13,6 +13,7 @@ using engine::AtBoundary;
 using engine::CopyIn;
 using engine::FillInfo;
 using engine::NotNull;
+using engine::PassCall;
 using engine::Status;
 
 namespace {
@@ -65,6 +66,18 @@ Status Create(const commsched_engine_desc_t* desc,
   engine::DeviceTables ours;
   ENGINE_RETURN_IF_ERROR(engine::Engine::TablesOf(copy, &ours));
   *out_engine = new commsched_engine(copy, copy.model->model, ours);
+  return Status();
+}
+
+Status ToCall(const commsched_pass_t* pass, PassCall* out_call) {
+  ENGINE_RETURN_IF_ERROR(NotNull(pass, "pass"));
+  if (pass->kind >= commsched::engine::kNumPassKinds) {
+    return commsched::engine::InvalidArgument(
+        "engine: pass.kind is " + std::to_string(pass->kind) +
+        "; it must be 0 (FORWARD) to 5 (NO_GRAD)");
+  }
+  *out_call = {static_cast<commsched::engine::PassKind>(pass->kind),
+               pass->module, pass->micro_batch};
   return Status();
 }
 
@@ -156,46 +169,46 @@ commsched_status_t commsched_engine_parameter_address(
   });
 }
 
-commsched_status_t commsched_engine_step_begin(commsched_engine_t* engine) {
+commsched_status_t commsched_engine_step_begin(
+    commsched_engine_t* engine, const commsched_step_desc_t* desc) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.StepBegin();
+    commsched_step_desc_t copy = commsched_step_desc_init();
+    if (desc != nullptr) ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
+    return engine->engine.calls().StepBegin(copy.micro_batches);
   });
 }
 
-commsched_status_t commsched_engine_forward_begin(commsched_engine_t* engine,
-                                                  commsched_module_id_t module,
-                                                  uint32_t micro_batch) {
+commsched_status_t commsched_engine_step_cancel(
+    commsched_engine_t* engine, commsched_cancel_scope_t scope) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.ModuleBegin(/*backward=*/false, module, micro_batch);
+    if (scope > COMMSCHED_CANCEL_ALL) {
+      return engine::InvalidArgument("engine: scope of step_cancel is " +
+                                     std::to_string(scope) +
+                                     "; it must be 0 (LOCAL) or 1 (ALL)");
+    }
+    return engine->engine.calls().Cancel(scope == COMMSCHED_CANCEL_ALL);
   });
 }
 
-commsched_status_t commsched_engine_forward_end(commsched_engine_t* engine,
-                                                commsched_module_id_t module,
-                                                uint32_t micro_batch) {
+commsched_status_t commsched_engine_pass_begin(commsched_engine_t* engine,
+                                               const commsched_pass_t* pass) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.ModuleEnd(/*backward=*/false, module, micro_batch);
+    PassCall call;
+    ENGINE_RETURN_IF_ERROR(ToCall(pass, &call));
+    return engine->engine.calls().PassBegin(call);
   });
 }
 
-commsched_status_t commsched_engine_backward_begin(commsched_engine_t* engine,
-                                                   commsched_module_id_t module,
-                                                   uint32_t micro_batch) {
+commsched_status_t commsched_engine_pass_end(commsched_engine_t* engine,
+                                             const commsched_pass_t* pass) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.ModuleBegin(/*backward=*/true, module, micro_batch);
-  });
-}
-
-commsched_status_t commsched_engine_backward_end(commsched_engine_t* engine,
-                                                 commsched_module_id_t module,
-                                                 uint32_t micro_batch) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.ModuleEnd(/*backward=*/true, module, micro_batch);
+    PassCall call;
+    ENGINE_RETURN_IF_ERROR(ToCall(pass, &call));
+    return engine->engine.calls().PassEnd(call);
   });
 }
 
@@ -204,7 +217,7 @@ commsched_status_t commsched_engine_op_begin(commsched_engine_t* engine,
                                              uint32_t micro_batch) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.OpBegin(op, micro_batch);
+    return engine->engine.calls().OpBegin(op, micro_batch);
   });
 }
 
@@ -213,14 +226,14 @@ commsched_status_t commsched_engine_op_end(commsched_engine_t* engine,
                                            uint32_t micro_batch) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.OpEnd(op, micro_batch);
+    return engine->engine.calls().OpEnd(op, micro_batch);
   });
 }
 
 commsched_status_t commsched_engine_reduce(commsched_engine_t* engine) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.Reduce();
+    return engine->engine.calls().EndPasses("reduce");
   });
 }
 
@@ -229,7 +242,7 @@ commsched_status_t commsched_engine_norm(commsched_engine_t* engine,
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     ENGINE_RETURN_IF_ERROR(NotNull(out_norm, "out_norm"));
-    return engine->engine.Norm(out_norm);
+    return engine->engine.calls().Norm(out_norm);
   });
 }
 
@@ -240,21 +253,21 @@ commsched_status_t commsched_engine_update(
     ENGINE_RETURN_IF_ERROR(NotNull(args, "args"));
     commsched_engine_update_args_t copy;
     ENGINE_RETURN_IF_ERROR(CopyIn(*args, "args", &copy));
-    return engine->engine.Step(copy);
+    return engine->engine.calls().Step(copy);
   });
 }
 
 commsched_status_t commsched_engine_step_end(commsched_engine_t* engine) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.StepEnd();
+    return engine->engine.calls().StepEnd();
   });
 }
 
 commsched_status_t commsched_engine_drain(commsched_engine_t* engine) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.Drain();
+    return engine->engine.calls().Drain();
   });
 }
 
@@ -262,14 +275,14 @@ commsched_status_t commsched_engine_evaluation_begin(
     commsched_engine_t* engine) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.EvaluationBegin();
+    return engine->engine.calls().EvaluationBegin();
   });
 }
 
 commsched_status_t commsched_engine_evaluation_end(commsched_engine_t* engine) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.EvaluationEnd();
+    return engine->engine.calls().EvaluationEnd();
   });
 }
 

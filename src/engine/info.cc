@@ -7,7 +7,7 @@
 namespace commsched::engine {
 
 Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
-  if (phase_ == Phase::kRegistering) {
+  if (!prepared_) {
     return FailedPrecondition("engine: get_info was called before prepare");
   }
   commsched_engine_info_t info = commsched_engine_info_init();
@@ -55,7 +55,7 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
 
 Status Engine::GetBucketInfo(uint64_t bucket,
                              commsched_engine_bucket_info_t* out_info) const {
-  if (phase_ == Phase::kRegistering) {
+  if (!prepared_) {
     return FailedPrecondition(
         "engine: get_bucket_info was called before prepare");
   }
@@ -69,8 +69,8 @@ Status Engine::GetBucketInfo(uint64_t bucket,
   info.count = from.count;
   info.num_parameters = from.parameters.size();
   info.num_reductions = from.reduced_at_once ? spec_.micro_batches : 1;
-  if (gathered(static_cast<uint32_t>(bucket))) {
-    for (const Gathered& each : graph().gathered) {
+  if (step_plan_->gathers(static_cast<uint32_t>(bucket))) {
+    for (const Gathered& each : step_plan_->graph().gathered) {
       if (each.stay.bucket == bucket) ++info.num_gathers;
     }
   } else if (spec_.zero_stage > 0) {

@@ -127,3 +127,13 @@ commsched_status_t commsched_model_add_collective(
                     [&](Model& to) { return to.AddCollective(module, copy); });
   });
 }
+
+commsched_status_t commsched_model_set_passes(commsched_model_t* model,
+                                              const commsched_pass_t* passes,
+                                              uint64_t num_passes) {
+  return AtBoundary([&] {
+    if (num_passes > 0) ENGINE_RETURN_IF_ERROR(NotNull(passes, "passes"));
+    return Register(
+        model, [&](Model& to) { return to.SetPasses(passes, num_passes); });
+  });
+}

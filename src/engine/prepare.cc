@@ -39,13 +39,15 @@ Status CheckExchanges(const Exchanges& exchanges,
 }  // namespace
 
 Status Engine::Prepare() {
-  if (phase_ == Phase::kPrepared) return OutOfOrder("prepare");
+  if (prepared_ && !calls_.built()) return calls_.OutOfOrder("prepare");
   ENGINE_RETURN_IF_ERROR(CheckRegistering());
   if (model_.parameters().empty()) {
     return FailedPrecondition("engine: the model has no parameters");
   }
   ENGINE_RETURN_IF_ERROR(CheckExchanges(model_.exchanges(), groups_));
-  if (recording_) ENGINE_RETURN_IF_ERROR(CheckCanRecord());
+  if (calls_.recording()) {
+    ENGINE_RETURN_IF_ERROR(OrderRecorder::Check(model_));
+  }
   const StepPlan::Options options = PlanOptions();
   Layout layout;
   ENGINE_RETURN_IF_ERROR(StepPlan::LayOut(spec_, model_, options, &layout));
@@ -66,7 +68,7 @@ Status Engine::Prepare() {
       spec_, step_plan_->layout(), step_plan_->arena_bytes(), ranks_here));
   ENGINE_RETURN_IF_ERROR(Allocate());
   kept_model_->Close();
-  phase_ = Phase::kPrepared;
+  prepared_ = true;
   return Status();
 }
 
@@ -100,9 +102,9 @@ Status Engine::Allocate() {
 }
 
 Status Engine::Build() {
-  if (built()) return CheckRegistering();
+  if (calls_.built()) return CheckRegistering();
   ENGINE_RETURN_IF_ERROR(agreement_.KeepContext());
-  if (phase_ != Phase::kPrepared) {
+  if (!prepared_) {
     Status prepared = Caught([this] { return Prepare(); });
     if (!prepared.ok()) {
       agreement_.DeclineToBuild(prepared);
@@ -110,21 +112,76 @@ Status Engine::Build() {
     }
   }
   ENGINE_RETURN_IF_ERROR(
-      agreement_.OnRegistration(spec_, optimizer_, model_, recording_));
+      agreement_.OnRegistration(spec_, optimizer_, model_, calls_.recording()));
   state_.Bind(*step_plan_);
-  ENGINE_RETURN_IF_ERROR(recording_ ? StartRecording() : Connect());
-  phase_ = Phase::kBetweenSteps;
+  ENGINE_RETURN_IF_ERROR(calls_.recording() ? StartRecording() : Connect());
+  calls_.Open();
   return Status();
 }
 
 Status Engine::Connect() {
   update_.Bind(step_plan_.get(), offload_.get());
   ENGINE_RETURN_IF_ERROR(
-      bound_.Connect(step_plan_.get(), offload_.get(), steps_done_));
-  const std::vector<std::string> names = model_.ModuleNames();
-  step_cursor_.Take(&graph().passes, names);
-  forward_cursor_.Take(&step_plan_->forward().passes, names);
+      bound_.Connect(step_plan_.get(), offload_.get(), calls_.steps_done()));
+  calls_.Bind(step_plan_.get(), offload_.get());
   return Status();
+}
+
+// ---- An order that is recorded ----------------------------------------------
+
+Status Engine::RecordOrder() {
+  ENGINE_RETURN_IF_ERROR(OrderRecorder::Check(model_));
+  if (!calls_.built()) {
+    calls_.Record();
+    return Status();
+  }
+  if (!calls_.between_steps()) return calls_.OutOfOrder("record_order");
+  ENGINE_RETURN_IF_ERROR(calls_.Drain());
+  if (calls_.recording()) return Status();
+  if (offload_ != nullptr) offload_->Settle();
+  bound_.Drop();
+  calls_.Record();
+  return StartRecording();
+}
+
+// Stages 0 to 2 have all parameters.
+Status Engine::StartRecording() {
+  calls_.Bind(step_plan_.get(), offload_.get());
+  state_.Bind(*step_plan_);
+  if (spec_.zero_stage != 3) return Status();
+  OrderRecording::Spec spec;
+  spec.context = desc_.context;
+  spec.group = desc_.group;
+  spec.launch_timeout_ns = desc_.launch_timeout_ns;
+  spec.step = spec_;
+  spec.memory = &allocator_;
+  spec.kernels = &kernels_;
+  bool gathers = false;
+  for (uint32_t b = 0; b < state_.buckets().size(); ++b) {
+    spec.shards.push_back(
+        step_plan_->gathers(b)
+            ? state_.bucket(b).of(BufferKind::kParameters).data()
+            : nullptr);
+    gathers = gathers || step_plan_->gathers(b);
+  }
+  if (!gathers) return Status();
+  std::unique_ptr<OrderRecording> made;
+  ENGINE_RETURN_IF_ERROR(OrderRecording::Create(spec, layout(), &made));
+  bound_.Record(std::move(made));
+  return Status();
+}
+
+Status Engine::Freeze(Sequence sequence) {
+  if (bound_.recording() != nullptr) {
+    ENGINE_RETURN_IF_ERROR(bound_.recording()->End());
+    bound_.TakeRecording();
+  }
+  if (sequence != step_plan_->sequence()) {
+    ENGINE_RETURN_IF_ERROR(StepPlan::Build(spec_, model_, PlanOptions(),
+                                           layout(), std::move(sequence),
+                                           &step_plan_));
+  }
+  return Connect();
 }
 
 }  // namespace commsched::engine

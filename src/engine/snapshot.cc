@@ -9,18 +9,18 @@
 namespace commsched::engine {
 
 Status Engine::MakeSnapshot(bool whole, Snapshot* out) {
-  if (!built()) return OutOfOrder("saver_create");
+  if (!calls_.built()) return calls_.OutOfOrder("saver_create");
   Snapshot snapshot;
   if (whole) {
-    saved_state().DescribeWhole(&snapshot);
+    saved_state(group_rank_).DescribeWhole(&snapshot);
   } else {
-    saved_state().Describe(&snapshot);
+    saved_state(group_rank_).Describe(&snapshot);
   }
   snapshot.slice = slice_;
   snapshot.check = [this](uint64_t* out_step) {
-    if (phase_ != Phase::kBetweenSteps) return OutOfOrder("save");
-    *out_step = steps();
-    return SessionFailure();
+    if (!calls_.between_steps()) return calls_.OutOfOrder("save");
+    *out_step = calls_.steps();
+    return calls_.Failure();
   };
   snapshot.copy_out = [this, whole](float* values) {
     return whole ? GatherOut(values) : CopyOut(values);
@@ -36,17 +36,17 @@ Status Engine::MakeSnapshot(bool whole, Snapshot* out) {
 // No collective touches the moments, so they are copied while the gathers of
 // the last step may still run, if copies of this step do not.
 Status Engine::CopyOut(float* out) {
-  if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(Drain());
-  SavedState saved = saved_state();
+  if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(calls_.Drain());
+  SavedState saved = saved_state(group_rank_);
   ENGINE_RETURN_IF_ERROR(saved.CopyMoments(&out));
-  ENGINE_RETURN_IF_ERROR(Drain());
+  ENGINE_RETURN_IF_ERROR(calls_.Drain());
   return saved.CopyMasters(&out);
 }
 
 // Of every kind and parameter, in the order of the pieces of a whole snapshot.
 Status Engine::GatherOut(float* out) {
-  ENGINE_RETURN_IF_ERROR(Drain());
-  std::vector<std::string> kinds = saved_state().Moments();
+  ENGINE_RETURN_IF_ERROR(calls_.Drain());
+  std::vector<std::string> kinds = saved_state(group_rank_).Moments();
   kinds.push_back(kValueKind);
   for (const std::string& kind : kinds) {
     for (uint32_t p = 0; p < model_.parameters().size(); ++p) {
@@ -63,10 +63,10 @@ Status Engine::GatherKind(uint32_t parameter, const std::string& kind,
                                       desc_.launch_timeout_ns));
   StateGather::Pieces pieces;
   for (uint32_t rank = 0; rank < static_cast<uint32_t>(spec_.world); ++rank) {
-    pieces.counts.push_back(saved_state_of(rank).PieceOf(parameter).count);
+    pieces.counts.push_back(saved_state(rank).PieceOf(parameter).count);
   }
   pieces.read = [&](float* mine) {
-    SavedState saved = saved_state();
+    SavedState saved = saved_state(group_rank_);
     return saved.CopyPiece(saved.PieceOf(parameter), kind, mine);
   };
   return gather_.Gather(pieces, root, out);
@@ -75,28 +75,29 @@ Status Engine::GatherKind(uint32_t parameter, const std::string& kind,
 Status Engine::GatherParameter(uint32_t parameter, uint32_t root,
                                float* out_values, uint64_t count) {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
-  if (!built()) return OutOfOrder("gather_parameter");
+  if (!calls_.built()) return calls_.OutOfOrder("gather_parameter");
   if (root >= static_cast<uint32_t>(spec_.world)) {
     return InvalidArgument("engine: gather_parameter to rank " +
                            std::to_string(root) + "; the group has " +
                            std::to_string(spec_.world) + " ranks");
   }
   if (group_rank_ == root) {
-    ENGINE_RETURN_IF_ERROR(CheckCount("gather_parameter", parameter, count));
+    ENGINE_RETURN_IF_ERROR(
+        model_.CheckCount("gather_parameter", parameter, count));
     if (out_values == nullptr) {
       return InvalidArgument(
           "engine: out_values of gather_parameter are NULL on its root");
     }
   }
-  ENGINE_RETURN_IF_ERROR(Drain());
+  ENGINE_RETURN_IF_ERROR(calls_.Drain());
   return GatherKind(parameter, kValueKind, root, out_values);
 }
 
 Status Engine::MasterRange(uint32_t parameter, uint64_t* out_offset,
                            uint64_t* out_count) {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
-  if (!built()) return OutOfOrder("master_range");
-  const SavedPiece piece = saved_state().PieceOf(parameter);
+  if (!calls_.built()) return calls_.OutOfOrder("master_range");
+  const SavedPiece piece = saved_state(group_rank_).PieceOf(parameter);
   *out_offset = piece.begin;
   *out_count = piece.count;
   return Status();
@@ -105,10 +106,10 @@ Status Engine::MasterRange(uint32_t parameter, uint64_t* out_offset,
 Status Engine::GetMasterRange(uint32_t parameter, float* out_values,
                               uint64_t count) {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
-  if (!built()) return OutOfOrder("get_master_range");
-  ENGINE_RETURN_IF_ERROR(CheckDrained("get_master_range"));
-  ENGINE_RETURN_IF_ERROR(SessionFailure());
-  const SavedPiece piece = saved_state().PieceOf(parameter);
+  if (!calls_.built()) return calls_.OutOfOrder("get_master_range");
+  ENGINE_RETURN_IF_ERROR(calls_.CheckDrained("get_master_range"));
+  ENGINE_RETURN_IF_ERROR(calls_.Failure());
+  const SavedPiece piece = saved_state(group_rank_).PieceOf(parameter);
   if (count != piece.count) {
     return InvalidArgument(
         "engine: get_master_range of '" + model_.parameters()[parameter].name +
@@ -123,9 +124,9 @@ Status Engine::GetMasterRange(uint32_t parameter, float* out_values,
 
 // All that can be wrong with the files is found before anything changes.
 Status Engine::Restore(const Checkpoint& checkpoint) {
-  ENGINE_RETURN_IF_ERROR(CheckDrained("checkpoint_load"));
-  ENGINE_RETURN_IF_ERROR(SessionFailure());
-  SavedState saved = saved_state();
+  ENGINE_RETURN_IF_ERROR(calls_.CheckDrained("checkpoint_load"));
+  ENGINE_RETURN_IF_ERROR(calls_.Failure());
+  SavedState saved = saved_state(group_rank_);
   std::vector<SavedState::Target> targets;
   ENGINE_RETURN_IF_ERROR(saved.FindTargets(checkpoint, &targets));
   LossScale loss_scale = update_.reported();
@@ -141,7 +142,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   }
   ENGINE_RETURN_IF_ERROR(update_.SetState(loss_scale));
   ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
-  step_offset_ = checkpoint.index().id.step - steps_done_;
+  calls_.SetSteps(checkpoint.index().id.step);
   lineage_.Load(checkpoint.index().id);
   return Status();
 }

@@ -136,12 +136,18 @@ COMMSCHED_ELEMENT double PowerOf(double base, double exponent) {
 }
 
 // A reduced gradient that is not finite makes the norm so, on every rank, and
-// all skip the step.
+// all skip the step. So they do where a rank has cancelled it, which makes the
+// sum negative; that says nothing of gradients, nor of the loss scale.
 COMMSCHED_ELEMENT void Decide(const commsched_decide_args_t& a) {
   commsched_step_state_t& state = *a.state;
   if (a.sums != nullptr) {
     double total = 0;
     for (uint64_t i = 0; i < a.count; ++i) total += a.sums[i];
+    if (total < 0) {
+      state.control.skip = 1;
+      state.skipped_steps += 1;
+      return;
+    }
     const double scaled_norm = std::sqrt(total);
     const bool finite = scaled_norm - scaled_norm == 0;
     state.norm = scaled_norm / state.scale;

@@ -15,6 +15,7 @@
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/test_pools.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
@@ -124,15 +125,15 @@ class Rank {
   }
   // Gradients of zeros.
   std::string Step() {
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_));
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_, nullptr));
     const auto modules = static_cast<uint32_t>(model_.modules.size());
     for (uint32_t m = 0; m < modules; ++m) {
-      RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_begin(engine_, m, 0));
-      RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_end(engine_, m, 0));
+      RETURN_MESSAGE_IF_ERROR(ForwardBegin(engine_, m, 0));
+      RETURN_MESSAGE_IF_ERROR(ForwardEnd(engine_, m, 0));
     }
     for (uint32_t m = modules; m-- > 0;) {
-      RETURN_MESSAGE_IF_ERROR(commsched_engine_backward_begin(engine_, m, 0));
-      RETURN_MESSAGE_IF_ERROR(commsched_engine_backward_end(engine_, m, 0));
+      RETURN_MESSAGE_IF_ERROR(BackwardBegin(engine_, m, 0));
+      RETURN_MESSAGE_IF_ERROR(BackwardEnd(engine_, m, 0));
     }
     RETURN_MESSAGE_IF_ERROR(UpdateWith(engine_, 0.1f));
     RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(engine_));
@@ -433,23 +434,24 @@ TEST(EngineValuesTest, MasterWeightsThatSeveralRanksStoreAreCompared) {
 
 TEST(EngineValuesTest, ValuesCanBeSetAgainAfterADifference) {
   EXPECT_THAT(
-      OnWorld(2,
-              [](Rank& rank, int32_t me) {
-                RETURN_MESSAGE_IF_ERROR(rank.Build(RankModel()));
-                RETURN_MESSAGE_IF_ERROR(rank.Set(0, static_cast<float>(me)));
-                EXPECT_ENGINE_ERROR(commsched_engine_step_begin(rank.engine()),
-                                    COMMSCHED_FAILED_PRECONDITION,
-                                    HasSubstr("parameter 0 'a'"));
-                RETURN_MESSAGE_IF_ERROR(rank.Set(0, 7));
-                RETURN_MESSAGE_IF_ERROR(rank.Step());
-                RETURN_MESSAGE_IF_ERROR(rank.Step());
-                // Between later steps, too.
-                RETURN_MESSAGE_IF_ERROR(rank.Set(2, static_cast<float>(me)));
-                EXPECT_ENGINE_ERROR(commsched_engine_step_begin(rank.engine()),
-                                    COMMSCHED_FAILED_PRECONDITION,
-                                    HasSubstr("parameter 2 'c'"));
-                return std::string();
-              }),
+      OnWorld(
+          2,
+          [](Rank& rank, int32_t me) {
+            RETURN_MESSAGE_IF_ERROR(rank.Build(RankModel()));
+            RETURN_MESSAGE_IF_ERROR(rank.Set(0, static_cast<float>(me)));
+            EXPECT_ENGINE_ERROR(
+                commsched_engine_step_begin(rank.engine(), nullptr),
+                COMMSCHED_FAILED_PRECONDITION, HasSubstr("parameter 0 'a'"));
+            RETURN_MESSAGE_IF_ERROR(rank.Set(0, 7));
+            RETURN_MESSAGE_IF_ERROR(rank.Step());
+            RETURN_MESSAGE_IF_ERROR(rank.Step());
+            // Between later steps, too.
+            RETURN_MESSAGE_IF_ERROR(rank.Set(2, static_cast<float>(me)));
+            EXPECT_ENGINE_ERROR(
+                commsched_engine_step_begin(rank.engine(), nullptr),
+                COMMSCHED_FAILED_PRECONDITION, HasSubstr("parameter 2 'c'"));
+            return std::string();
+          }),
       Each(IsEmpty()));
 }
 
@@ -470,7 +472,7 @@ TEST(EngineValuesTest, ACheckpointThatOneRankLoadedIsRefused) {
                 };
                 if (rank == 1) RETURN_MESSAGE_IF_ERROR(load());
                 EXPECT_ENGINE_ERROR(
-                    commsched_engine_step_begin(toy.engine()),
+                    commsched_engine_step_begin(toy.engine(), nullptr),
                     COMMSCHED_FAILED_PRECONDITION,
                     HasSubstr("steps done is 0 on rank 0 and 3 on rank 1"));
                 if (rank == 0) RETURN_MESSAGE_IF_ERROR(load());
@@ -488,8 +490,9 @@ TEST(EngineValuesTest, AnAbortEndsTheComparison) {
                         if (me == 1) {
                           commsched_engine_abort(rank.engine(), "no data");
                         }
-                        EXPECT_EQ(commsched_engine_step_begin(rank.engine()),
-                                  COMMSCHED_ABORTED);
+                        EXPECT_EQ(
+                            commsched_engine_step_begin(rank.engine(), nullptr),
+                            COMMSCHED_ABORTED);
                         return std::string(commsched_last_error());
                       }),
               Each(HasSubstr("no data")));

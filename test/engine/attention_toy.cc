@@ -11,6 +11,7 @@
 #include "test/engine/float_address.h"
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/update_call.h"
 
 namespace commsched::engine {
@@ -376,29 +377,29 @@ class SharedRank {
                                            /*micro_batch=*/0, &block));
   }
 
-  std::string Forward(uint32_t layer) {
-    RETURN_MESSAGE_IF_ERROR(
-        Message(commsched_engine_forward_begin(engine_, layer, 0)));
+  std::string Forward(uint32_t layer,
+                      commsched_pass_kind_t kind = COMMSCHED_FORWARD) {
+    RETURN_MESSAGE_IF_ERROR(Message(PassBegin(engine_, kind, layer, 0)));
     RETURN_MESSAGE_IF_ERROR(Find(layer));
     rows_.Norm(layer, values_[kNorm]);
     RETURN_MESSAGE_IF_ERROR(RunAttention(layer, /*backward=*/false));
-    return Message(commsched_engine_forward_end(engine_, layer, 0));
+    return Message(PassEnd(engine_, kind, layer, 0));
   }
 
   std::string Backward(uint32_t layer) {
     if (toy_.recompute && layer + 1 < toy_.layers) {
-      RETURN_MESSAGE_IF_ERROR(Forward(layer));
+      RETURN_MESSAGE_IF_ERROR(Forward(layer, COMMSCHED_RECOMPUTE));
     }
-    RETURN_MESSAGE_IF_ERROR(
-        Message(commsched_engine_backward_begin(engine_, layer, 0)));
+    RETURN_MESSAGE_IF_ERROR(Message(BackwardBegin(engine_, layer, 0)));
     RETURN_MESSAGE_IF_ERROR(Find(layer));
     completed_.clear();
     RETURN_MESSAGE_IF_ERROR(RunAttention(layer, /*backward=*/true));
-    return Message(commsched_engine_backward_end(engine_, layer, 0));
+    return Message(BackwardEnd(engine_, layer, 0));
   }
 
   std::string Step(double *out_loss) {
-    RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
+    RETURN_MESSAGE_IF_ERROR(
+        Message(commsched_engine_step_begin(engine_, nullptr)));
     for (uint32_t l = 0; l < toy_.layers; ++l) {
       RETURN_MESSAGE_IF_ERROR(Forward(l));
     }
@@ -415,8 +416,7 @@ class SharedRank {
     RETURN_MESSAGE_IF_ERROR(
         Message(commsched_engine_evaluation_begin(engine_)));
     for (uint32_t l = 0; l < toy_.layers; ++l) {
-      RETURN_MESSAGE_IF_ERROR(
-          Message(commsched_engine_forward_begin(engine_, l, 0)));
+      RETURN_MESSAGE_IF_ERROR(Message(ForwardBegin(engine_, l, 0)));
       for (uint32_t p = 0; p < kToyParameters; ++p) {
         std::vector<float> &values = out->emplace_back(toy_.CountOf(p));
         RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_get_parameter(
@@ -424,8 +424,7 @@ class SharedRank {
       }
       RETURN_MESSAGE_IF_ERROR(Message(commsched_attention_run(
           attention_, engine_, l, /*backward=*/0, 0, nullptr)));
-      RETURN_MESSAGE_IF_ERROR(
-          Message(commsched_engine_forward_end(engine_, l, 0)));
+      RETURN_MESSAGE_IF_ERROR(Message(ForwardEnd(engine_, l, 0)));
     }
     return Message(commsched_engine_evaluation_end(engine_));
   }

@@ -11,6 +11,7 @@
 #include "commsched/engine.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/model_handle.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
 
@@ -39,7 +40,7 @@ TEST(EngineOrderTest, CallsBeforeBuildExpectBuild) {
     EXPECT_ENGINE_ERROR(
         commsched_engine_parameter_address(engine, 0, &values, &gradient),
         COMMSCHED_FAILED_PRECONDITION, HasSubstr("expected build"));
-    EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine),
+    EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine, nullptr),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected build"));
     EXPECT_ENGINE_ERROR(commsched_engine_drain(engine),
@@ -74,44 +75,46 @@ TEST(EngineOrderTest, NothingIsAddedAfterBuild) {
 TEST(EngineOrderTest, AStepBeginsOnce) {
   OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
     ASSERT_EQ(toy.Build(), "");
-    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_step_begin(engine), COMMSCHED_FAILED_PRECONDITION,
-        HasSubstr("expected forward_begin of module 0 'embed', micro-batch 0"));
+    ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine, nullptr),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected pass_begin of FORWARD of module 0 "
+                                  "'embed', micro-batch 0"));
   });
 }
 
 TEST(EngineOrderTest, ModulesRunForwardInOrderAndBackwardInReverse) {
   OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
     ASSERT_EQ(toy.Build(), "");
-    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(
-        commsched_engine_forward_begin(engine, 1, 0),
-        COMMSCHED_FAILED_PRECONDITION,
-        AllOf(HasSubstr("forward_begin of module 1 'block0', micro-batch 0 was "
-                        "called"),
-              HasSubstr("expected forward_begin of module 0 'embed'")));
-    EXPECT_ENGINE_ERROR(commsched_engine_forward_begin(engine, 0, 1),
+        ForwardBegin(engine, 1, 0), COMMSCHED_FAILED_PRECONDITION,
+        AllOf(
+            HasSubstr(
+                "pass_begin of FORWARD of module 1 'block0', micro-batch 0 was "
+                "called"),
+            HasSubstr("expected pass_begin of FORWARD of module 0 'embed'")));
+    EXPECT_ENGINE_ERROR(ForwardBegin(engine, 0, 1),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("micro-batch 1 was called"));
-    EXPECT_ENGINE_ERROR(commsched_engine_forward_end(engine, 0, 0),
+    EXPECT_ENGINE_ERROR(
+        ForwardEnd(engine, 0, 0), COMMSCHED_FAILED_PRECONDITION,
+        HasSubstr("expected pass_begin of FORWARD of module 0"));
+    ASSERT_EQ(ForwardBegin(engine, 0, 0), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(ForwardBegin(engine, 0, 0),
                         COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("expected forward_begin of module 0"));
-    ASSERT_EQ(commsched_engine_forward_begin(engine, 0, 0), COMMSCHED_OK);
-    EXPECT_ENGINE_ERROR(commsched_engine_forward_begin(engine, 0, 0),
-                        COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("expected forward_end of module 0"));
-    ASSERT_EQ(commsched_engine_forward_end(engine, 0, 0), COMMSCHED_OK);
+                        HasSubstr("expected pass_end of FORWARD of module 0"));
+    ASSERT_EQ(ForwardEnd(engine, 0, 0), COMMSCHED_OK);
     for (uint32_t m = 1; m < 4; ++m) {
-      ASSERT_EQ(commsched_engine_forward_begin(engine, m, 0), COMMSCHED_OK);
-      ASSERT_EQ(commsched_engine_forward_end(engine, m, 0), COMMSCHED_OK);
+      ASSERT_EQ(ForwardBegin(engine, m, 0), COMMSCHED_OK);
+      ASSERT_EQ(ForwardEnd(engine, m, 0), COMMSCHED_OK);
     }
     EXPECT_ENGINE_ERROR(
-        commsched_engine_backward_begin(engine, 0, 0),
-        COMMSCHED_FAILED_PRECONDITION,
-        HasSubstr("expected backward_begin of module 3 'head'"));
-    EXPECT_ENGINE_ERROR(UpdateWith(engine, 0.1f), COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("expected backward_begin of module 3"));
+        BackwardBegin(engine, 0, 0), COMMSCHED_FAILED_PRECONDITION,
+        HasSubstr("expected pass_begin of BACKWARD of module 3 'head'"));
+    EXPECT_ENGINE_ERROR(
+        UpdateWith(engine, 0.1f), COMMSCHED_FAILED_PRECONDITION,
+        HasSubstr("expected pass_begin of BACKWARD of module 3"));
   });
 }
 
@@ -122,33 +125,35 @@ TEST(EngineOrderTest, AnEvaluationIsAForwardOfEveryModule) {
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected step_begin"));
     ASSERT_EQ(commsched_engine_evaluation_begin(engine), COMMSCHED_OK);
-    EXPECT_ENGINE_ERROR(commsched_engine_evaluation_begin(engine),
-                        COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("expected forward_begin of module 0"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_evaluation_begin(engine),
+        COMMSCHED_FAILED_PRECONDITION,
+        HasSubstr("expected pass_begin of FORWARD of module 0"));
     for (uint32_t m = 0; m < 4; ++m) {
       EXPECT_ENGINE_ERROR(
           commsched_engine_evaluation_end(engine),
           COMMSCHED_FAILED_PRECONDITION,
-          HasSubstr(std::string("expected forward_begin of module ") +
+          HasSubstr(std::string("expected pass_begin of FORWARD of module ") +
                     std::to_string(m)));
-      ASSERT_EQ(commsched_engine_forward_begin(engine, m, 0), COMMSCHED_OK);
+      ASSERT_EQ(ForwardBegin(engine, m, 0), COMMSCHED_OK);
       float value = 0;
       const uint64_t one = 1;
       EXPECT_ENGINE_ERROR(
           commsched_engine_set_parameter_range(engine, 0, 0, &value, one),
-          COMMSCHED_FAILED_PRECONDITION, HasSubstr("expected forward_end"));
-      ASSERT_EQ(commsched_engine_forward_end(engine, m, 0), COMMSCHED_OK);
+          COMMSCHED_FAILED_PRECONDITION,
+          HasSubstr("expected pass_end of FORWARD"));
+      ASSERT_EQ(ForwardEnd(engine, m, 0), COMMSCHED_OK);
     }
-    EXPECT_ENGINE_ERROR(commsched_engine_backward_begin(engine, 3, 0),
+    EXPECT_ENGINE_ERROR(BackwardBegin(engine, 3, 0),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected evaluation_end"));
     EXPECT_ENGINE_ERROR(UpdateWith(engine, 0.1f), COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected evaluation_end"));
-    EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine),
+    EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine, nullptr),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected evaluation_end"));
     ASSERT_EQ(commsched_engine_evaluation_end(engine), COMMSCHED_OK);
-    EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
   });
 }
 
@@ -194,8 +199,7 @@ TEST(EngineOrderTest, AfterAnErrorTheStepGoesOn) {
     ASSERT_EQ(toy.Build(), "");
     EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_FAILED_PRECONDITION);
     EXPECT_EQ(toy.Step(0), "");
-    EXPECT_EQ(commsched_engine_backward_end(engine, 0, 0),
-              COMMSCHED_FAILED_PRECONDITION);
+    EXPECT_EQ(BackwardEnd(engine, 0, 0), COMMSCHED_FAILED_PRECONDITION);
     EXPECT_EQ(toy.Step(1), "");
   });
 }
@@ -460,7 +464,7 @@ TEST_F(EngineCreateTest, RefusesNulls) {
   EXPECT_ENGINE_ERROR(commsched_engine_create(&desc_, nullptr),
                       COMMSCHED_INVALID_ARGUMENT,
                       HasSubstr("out_engine is NULL"));
-  EXPECT_ENGINE_ERROR(commsched_engine_step_begin(nullptr),
+  EXPECT_ENGINE_ERROR(commsched_engine_step_begin(nullptr, nullptr),
                       COMMSCHED_INVALID_ARGUMENT, HasSubstr("engine is NULL"));
   commsched_engine_destroy(nullptr);
 }
@@ -544,11 +548,11 @@ TEST_F(EngineCreateTest, ABuiltEngineNeedsNoneOfItsHandles) {
   commsched_group_destroy(std::exchange(desc_.group, nullptr));
   commsched_context_destroy(std::exchange(desc_.context, nullptr));
   commsched_world_destroy(std::exchange(world_, nullptr));
-  EXPECT_EQ(commsched_engine_step_begin(engine_), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_forward_begin(engine_, 0, 0), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_forward_end(engine_, 0, 0), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_backward_begin(engine_, 0, 0), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_backward_end(engine_, 0, 0), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_step_begin(engine_, nullptr), COMMSCHED_OK);
+  EXPECT_EQ(ForwardBegin(engine_, 0, 0), COMMSCHED_OK);
+  EXPECT_EQ(ForwardEnd(engine_, 0, 0), COMMSCHED_OK);
+  EXPECT_EQ(BackwardBegin(engine_, 0, 0), COMMSCHED_OK);
+  EXPECT_EQ(BackwardEnd(engine_, 0, 0), COMMSCHED_OK);
   EXPECT_EQ(UpdateWith(engine_, 0.1f), COMMSCHED_OK);
   EXPECT_EQ(commsched_engine_step_end(engine_), COMMSCHED_OK);
   commsched_engine_destroy(engine_);
@@ -573,7 +577,7 @@ TEST_F(EngineCreateTest, PrepareIsThePartOfBuildThatOtherRanksDoNotSee) {
   EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine_),
                       COMMSCHED_FAILED_PRECONDITION,
                       HasSubstr("expected build"));
-  EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine_),
+  EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine_, nullptr),
                       COMMSCHED_FAILED_PRECONDITION,
                       HasSubstr("expected build"));
   ASSERT_EQ(commsched_engine_build(engine_), COMMSCHED_OK);

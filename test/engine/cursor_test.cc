@@ -13,14 +13,17 @@
 namespace commsched::engine {
 namespace {
 
-using Call = Cursor::Call;
+PassCall Forward(uint32_t module, uint32_t micro_batch = 0) {
+  return {PassKind::kForward, module, micro_batch};
+}
+PassCall Recompute(uint32_t module, uint32_t micro_batch = 0) {
+  return {PassKind::kRecompute, module, micro_batch};
+}
+PassCall Backward(uint32_t module, uint32_t micro_batch = 0) {
+  return {PassKind::kBackward, module, micro_batch};
+}
 
-Call Forward(uint32_t module, uint32_t micro_batch = 0) {
-  return {false, module, micro_batch};
-}
-Call Backward(uint32_t module, uint32_t micro_batch = 0) {
-  return {true, module, micro_batch};
-}
+constexpr uint32_t kAll = ~0u;  // Micro-batches.
 
 // A cursor over the passes of modules "a", "b", "c", ...
 struct Walk {
@@ -36,11 +39,12 @@ struct Walk {
     segments.resize(names.size());
     passes = PassOrder(sequence, segments, micro_batches);
     cursor.Take(&passes, names);
+    cursor.Restart(kAll);
   }
 
   // Begins and ends `call`, after what it leaves out. False, and nothing is
   // changed, if it is not next.
-  bool Run(const Call& call) {
+  bool Run(const PassCall& call) {
     const std::optional<uint64_t> index = cursor.Next(call);
     if (!index.has_value()) return false;
     while (cursor.index() < *index) Step(/*left_out=*/true);
@@ -59,13 +63,17 @@ struct Walk {
 TEST(CursorTest, ThePlannedOrderIsTheOnlyOne) {
   Walk walk({0, 1}, /*may_skip=*/false, /*micro_batches=*/2);
   for (uint32_t mb = 0; mb < 2; ++mb) {
-    for (const Call& call :
+    for (const PassCall& call :
          {Forward(0, mb), Forward(1, mb), Backward(1, mb), Backward(0, mb)}) {
       EXPECT_FALSE(walk.cursor.CanEnd());
-      EXPECT_FALSE(walk.Run({!call.backward, call.module, mb}));
-      EXPECT_FALSE(walk.Run({call.backward, 1 - call.module, mb}));
-      EXPECT_FALSE(walk.Run({call.backward, call.module, 1 - mb}));
-      EXPECT_FALSE(walk.Run({call.backward, 2, mb}));
+      for (uint32_t kind = 0; kind < kNumPassKinds; ++kind) {
+        const auto other = static_cast<PassKind>(kind);
+        if (other == call.kind) continue;
+        EXPECT_FALSE(walk.Run({other, call.module, mb}));
+      }
+      EXPECT_FALSE(walk.Run({call.kind, 1 - call.module, mb}));
+      EXPECT_FALSE(walk.Run({call.kind, call.module, 1 - mb}));
+      EXPECT_FALSE(walk.Run({call.kind, 2, mb}));
       EXPECT_TRUE(walk.cursor.IsAt(call));
       EXPECT_TRUE(walk.Run(call));
     }
@@ -73,23 +81,23 @@ TEST(CursorTest, ThePlannedOrderIsTheOnlyOne) {
   EXPECT_TRUE(walk.cursor.at_end());
   EXPECT_TRUE(walk.cursor.CanEnd());
   EXPECT_FALSE(walk.cursor.IsAt(Forward(0)));
-  walk.cursor.Restart();
+  walk.cursor.Restart(kAll);
   EXPECT_TRUE(walk.Run(Forward(0)));
 }
 
 TEST(CursorTest, WhatIsExpectedIsSaidInWords) {
   Walk walk({0, 1, 0}, /*may_skip=*/false);
   EXPECT_EQ(walk.cursor.Expected("end"),
-            "forward_begin of module 0 'a', micro-batch 0");
+            "pass_begin of FORWARD of module 0 'a', micro-batch 0");
   EXPECT_TRUE(walk.Run(Forward(0)));
   EXPECT_EQ(walk.cursor.ExpectedEnd(),
-            "forward_end of module 1 'b', micro-batch 0");
+            "pass_end of FORWARD of module 1 'b', micro-batch 0");
   EXPECT_TRUE(walk.Run(Forward(1)));
   EXPECT_EQ(walk.cursor.Expected("end"),
-            "forward_begin of module 0 'a', micro-batch 0, pass 2");
+            "pass_begin of FORWARD of module 0 'a', micro-batch 0, pass 2");
   EXPECT_TRUE(walk.Run(Forward(0)));
   EXPECT_EQ(walk.cursor.Expected("end"),
-            "backward_begin of module 0 'a', micro-batch 0, pass 2");
+            "pass_begin of BACKWARD of module 0 'a', micro-batch 0, pass 2");
   EXPECT_TRUE(walk.Run(Backward(0)));
   EXPECT_TRUE(walk.Run(Backward(1)));
   EXPECT_TRUE(walk.Run(Backward(0)));
@@ -102,9 +110,10 @@ TEST(CursorTest, ForwardsThatRunAgainComeBeforeTheirBackwards) {
   EXPECT_TRUE(walk.Run(Forward(1)));
   EXPECT_FALSE(walk.Run(Backward(1)));
   EXPECT_EQ(walk.cursor.Expected("end"),
-            "forward_begin of module 0 'a', micro-batch 0, recomputed");
-  EXPECT_TRUE(walk.Run(Forward(0)));
-  EXPECT_TRUE(walk.Run(Forward(1)));
+            "pass_begin of RECOMPUTE of module 0 'a', micro-batch 0");
+  EXPECT_FALSE(walk.Run(Forward(0)));
+  EXPECT_TRUE(walk.Run(Recompute(0)));
+  EXPECT_TRUE(walk.Run(Recompute(1)));
   EXPECT_TRUE(walk.Run(Backward(1)));
   EXPECT_TRUE(walk.Run(Backward(0)));
   EXPECT_TRUE(walk.cursor.at_end());
@@ -113,29 +122,55 @@ TEST(CursorTest, ForwardsThatRunAgainComeBeforeTheirBackwards) {
 TEST(CursorTest, WhatIsLeftOutTakesItsBackwardAlong) {
   Walk walk({0, 1, 2}, /*may_skip=*/true);
   EXPECT_EQ(walk.cursor.Expected("end"),
-            "forward_begin of module 0 'a', micro-batch 0, or a later call");
+            "pass_begin of FORWARD of module 0 'a', micro-batch 0, or a later "
+            "call");
   EXPECT_TRUE(walk.Run(Forward(0)));
   EXPECT_TRUE(walk.Run(Forward(2)));
   EXPECT_FALSE(walk.Run(Forward(1))) << "It does not come back.";
-  EXPECT_FALSE(walk.cursor.CanEnd());
   EXPECT_FALSE(walk.Run(Backward(1)));
   EXPECT_EQ(walk.cursor.Expected("end"),
-            "backward_begin of module 2 'c', micro-batch 0");
+            "pass_begin of BACKWARD of module 2 'c', micro-batch 0, or a later "
+            "call");
   EXPECT_TRUE(walk.Run(Backward(2)));
   EXPECT_FALSE(walk.Run(Backward(1)));
-  EXPECT_EQ(walk.cursor.Expected("end"),
-            "backward_begin of module 0 'a', micro-batch 0");
   EXPECT_TRUE(walk.Run(Backward(0)));
   EXPECT_TRUE(walk.cursor.at_end());
+}
+
+TEST(CursorTest, ABackwardMayBeLeftOutAfterItsForward) {
+  Walk walk({0, 1}, /*may_skip=*/true);
+  EXPECT_TRUE(walk.Run(Forward(0)));
+  EXPECT_TRUE(walk.Run(Forward(1)));
+  EXPECT_TRUE(walk.Run(Backward(0)));
+  EXPECT_FALSE(walk.Run(Backward(1))) << "It does not come back.";
+  EXPECT_TRUE(walk.cursor.CanEnd());
 }
 
 TEST(CursorTest, AllMayBeLeftOut) {
   Walk walk({0, 1}, /*may_skip=*/true, /*micro_batches=*/2);
   EXPECT_TRUE(walk.cursor.CanEnd());
   EXPECT_TRUE(walk.Run(Forward(1, 1)));
-  EXPECT_FALSE(walk.cursor.CanEnd());
   EXPECT_TRUE(walk.Run(Backward(1, 1)));
   EXPECT_TRUE(walk.cursor.CanEnd());
+}
+
+TEST(CursorTest, AStepOfFewerMicroBatchesEndsWithoutTheOthers) {
+  for (bool may_skip : {false, true}) {
+    Walk walk({0, 1}, may_skip, /*micro_batches=*/3);
+    walk.cursor.Restart(2);
+    for (uint32_t mb : {0u, 1u}) {
+      EXPECT_EQ(walk.cursor.CanEnd(), may_skip);
+      for (const PassCall& call :
+           {Forward(0, mb), Forward(1, mb), Backward(1, mb), Backward(0, mb)}) {
+        EXPECT_TRUE(walk.Run(call));
+      }
+    }
+    EXPECT_TRUE(walk.cursor.CanEnd());
+    EXPECT_EQ(walk.cursor.Expected("end"), "end");
+    EXPECT_FALSE(walk.Run(Forward(0, 2)));
+    walk.cursor.Restart(kAll);
+    EXPECT_EQ(walk.cursor.Next(Forward(0, 0)), 0u);
+  }
 }
 
 // What is in one step is forgotten in the next.
@@ -143,9 +178,47 @@ TEST(CursorTest, WhatWasLeftOutInAStepRunsInTheNext) {
   Walk walk({0, 1}, /*may_skip=*/true);
   EXPECT_TRUE(walk.Run(Forward(1)));
   EXPECT_TRUE(walk.Run(Backward(1)));
-  walk.cursor.Restart();
-  for (const Call& call : {Forward(0), Forward(1), Backward(1), Backward(0)}) {
+  walk.cursor.Restart(kAll);
+  for (const PassCall& call :
+       {Forward(0), Forward(1), Backward(1), Backward(0)}) {
     EXPECT_TRUE(walk.Run(call));
+  }
+}
+
+// Halves of a backward and forwards without one, in whatever order the list
+// has: a forward that is left out takes both halves along.
+TEST(CursorTest, APassOfAListComesAtItsPlaceOnly) {
+  const std::vector<PassCall> list = {
+      {PassKind::kNoGrad, 0, 0},         {PassKind::kForward, 0, 0},
+      {PassKind::kForward, 1, 0},        {PassKind::kBackwardInput, 1, 0},
+      {PassKind::kBackwardInput, 0, 0},  {PassKind::kBackwardWeight, 1, 0},
+      {PassKind::kBackwardWeight, 0, 0},
+  };
+  for (bool may_skip : {false, true}) {
+    std::vector<Pass> passes;
+    ASSERT_TRUE(LinkPasses(list, {"a", "b"}, &passes).ok());
+    Cursor cursor(may_skip);
+    cursor.Take(&passes, {"a", "b"});
+    cursor.Restart(kAll);
+    const auto run = [&](const PassCall& call) {
+      const std::optional<uint64_t> index = cursor.Next(call);
+      if (!index.has_value()) return false;
+      while (cursor.index() <= *index) {
+        cursor.Begin(/*left_out=*/cursor.index() < *index);
+        cursor.Advance();
+      }
+      return true;
+    };
+    EXPECT_EQ(run(list[2]), may_skip);
+    if (!may_skip) {
+      for (const PassCall& call : list) EXPECT_TRUE(run(call));
+    } else {
+      EXPECT_FALSE(run(list[1])) << "It does not come back.";
+      EXPECT_TRUE(run(list[3]));
+      EXPECT_FALSE(run(list[4])) << "Its forward was left out.";
+      EXPECT_TRUE(run(list[5]));
+      EXPECT_TRUE(cursor.CanEnd());
+    }
   }
 }
 
@@ -167,7 +240,7 @@ TEST(CursorTest, RandomCallersAreTakenAtTheirWord) {
     for (size_t i = 0; i < walk.passes.size(); ++i) {
       const Pass& pass = walk.passes[i];
       if (!wanted[pass.forward]) continue;
-      const Call call = {pass.backward, pass.module, pass.micro_batch};
+      const PassCall call = pass.call();
       const std::optional<uint64_t> index = walk.cursor.Next(call);
       if (!index.has_value()) {
         ADD_FAILURE() << "pass " << i << "; " << walk.cursor.Expected("end");

@@ -13,6 +13,8 @@
 #include "test/engine/exchange_model.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/model_handle.h"
+#include "test/engine/pass_calls.h"
+#include "test/engine/update_call.h"
 #include "test/support/rank_group.h"
 
 namespace commsched::engine {
@@ -52,12 +54,12 @@ class EngineOfModel {
 
   // Gradients of zeros.
   std::string Step() {
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_));
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_begin(engine_, 0, 0));
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_end(engine_, 0, 0));
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_backward_begin(engine_, 0, 0));
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_backward_end(engine_, 0, 0));
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_optimizer_step(engine_, 0.1f));
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_, nullptr));
+    RETURN_MESSAGE_IF_ERROR(ForwardBegin(engine_, 0, 0));
+    RETURN_MESSAGE_IF_ERROR(ForwardEnd(engine_, 0, 0));
+    RETURN_MESSAGE_IF_ERROR(BackwardBegin(engine_, 0, 0));
+    RETURN_MESSAGE_IF_ERROR(BackwardEnd(engine_, 0, 0));
+    RETURN_MESSAGE_IF_ERROR(UpdateWith(engine_, 0.1f));
     RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(engine_));
     return Message(commsched_engine_drain(engine_));
   }

@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "test/engine/pass_calls.h"
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
@@ -269,9 +270,9 @@ TEST(EngineCostsTest, AreMeasuredPerOp) {
 
 void ExpectEveryCallFails(commsched_engine_t* engine, const char* why) {
   const auto calls = std::vector<std::function<commsched_status_t()>>{
-      [&] { return commsched_engine_step_begin(engine); },
-      [&] { return commsched_engine_forward_begin(engine, 0, 0); },
-      [&] { return commsched_engine_backward_end(engine, 0, 0); },
+      [&] { return commsched_engine_step_begin(engine, nullptr); },
+      [&] { return ForwardBegin(engine, 0, 0); },
+      [&] { return BackwardEnd(engine, 0, 0); },
       [&] { return UpdateWith(engine, 0.1f); },
       [&] { return commsched_engine_step_end(engine); },
       [&] { return commsched_engine_drain(engine); },
@@ -318,11 +319,11 @@ TEST(EngineFailureTest, TheEndOfAModuleFailsAgain) {
     std::string message = toy.Build();
     if (!message.empty()) return message;
     commsched_engine_t* engine = toy.engine();
-    EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
-    EXPECT_EQ(commsched_engine_forward_begin(engine, 0, 0), COMMSCHED_OK);
+    EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
+    EXPECT_EQ(ForwardBegin(engine, 0, 0), COMMSCHED_OK);
     commsched_session_abort(commsched_engine_session(engine), "disk full");
     for (int i = 0; i < 2; ++i) {
-      EXPECT_EQ(commsched_engine_forward_end(engine, 0, 0), COMMSCHED_ABORTED);
+      EXPECT_EQ(ForwardEnd(engine, 0, 0), COMMSCHED_ABORTED);
     }
     ExpectEveryCallFails(engine, "disk full");
     return message;
@@ -338,7 +339,7 @@ TEST(EngineFailureTest, PoisonedBuffersAreNamedAndNeitherSteppedNorRead) {
     if (!message.empty()) return message;
     commsched_engine_t* engine = toy.engine();
     if (rank == 1) {  // never launches, so that rank 0 cannot get its sums
-      EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+      EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
       EXPECT_TRUE(test::Await([&] { return all_launched.load(); }));
       commsched_session_abort(commsched_engine_session(engine), "disk full");
       return message;

@@ -6,6 +6,7 @@
 
 #include "test/engine/float_address.h"
 #include "test/engine/messages.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/update_call.h"
 
 namespace commsched::engine {
@@ -205,16 +206,16 @@ std::string ExchangeRank::BackwardMix(uint32_t micro_batch) {
   });
 }
 
-std::string ExchangeRank::ForwardPlain(uint32_t micro_batch) {
-  RETURN_MESSAGE_IF_ERROR(Message(
-      commsched_engine_forward_begin(engine_, kPlainModule, micro_batch)));
-  return Message(
-      commsched_engine_forward_end(engine_, kPlainModule, micro_batch));
+std::string ExchangeRank::ForwardPlain(uint32_t micro_batch,
+                                       commsched_pass_kind_t kind) {
+  RETURN_MESSAGE_IF_ERROR(
+      Message(PassBegin(engine_, kind, kPlainModule, micro_batch)));
+  return Message(PassEnd(engine_, kind, kPlainModule, micro_batch));
 }
 
 std::string ExchangeRank::BackwardPlain(uint32_t micro_batch) {
-  RETURN_MESSAGE_IF_ERROR(Message(
-      commsched_engine_backward_begin(engine_, kPlainModule, micro_batch)));
+  RETURN_MESSAGE_IF_ERROR(
+      Message(BackwardBegin(engine_, kPlainModule, micro_batch)));
   const float* values = nullptr;
   float* gradient = nullptr;
   RETURN_MESSAGE_IF_ERROR(
@@ -222,17 +223,16 @@ std::string ExchangeRank::BackwardPlain(uint32_t micro_batch) {
   for (size_t i = 0; i < kPlain; ++i) {
     gradient[i] += values[i] * Factor(rank_, micro_batch);
   }
-  return Message(
-      commsched_engine_backward_end(engine_, kPlainModule, micro_batch));
+  return Message(BackwardEnd(engine_, kPlainModule, micro_batch));
 }
 
-std::string ExchangeRank::Forward(uint32_t micro_batch) {
-  RETURN_MESSAGE_IF_ERROR(ForwardPlain(micro_batch));
-  RETURN_MESSAGE_IF_ERROR(Message(
-      commsched_engine_forward_begin(engine_, kMixModule, micro_batch)));
+std::string ExchangeRank::Forward(uint32_t micro_batch,
+                                  commsched_pass_kind_t kind) {
+  RETURN_MESSAGE_IF_ERROR(ForwardPlain(micro_batch, kind));
+  RETURN_MESSAGE_IF_ERROR(
+      Message(PassBegin(engine_, kind, kMixModule, micro_batch)));
   RETURN_MESSAGE_IF_ERROR(ForwardMix(micro_batch));
-  return Message(
-      commsched_engine_forward_end(engine_, kMixModule, micro_batch));
+  return Message(PassEnd(engine_, kind, kMixModule, micro_batch));
 }
 
 std::string ExchangeRank::Backward(uint32_t micro_batch) {
@@ -240,19 +240,20 @@ std::string ExchangeRank::Backward(uint32_t micro_batch) {
     for (std::vector<float>& each : memory_) {
       std::fill(each.begin(), each.end(), -1.0f);
     }
-    RETURN_MESSAGE_IF_ERROR(Forward(micro_batch));
+    RETURN_MESSAGE_IF_ERROR(Forward(micro_batch, COMMSCHED_RECOMPUTE));
   }
-  RETURN_MESSAGE_IF_ERROR(Message(
-      commsched_engine_backward_begin(engine_, kMixModule, micro_batch)));
+  RETURN_MESSAGE_IF_ERROR(
+      Message(BackwardBegin(engine_, kMixModule, micro_batch)));
   RETURN_MESSAGE_IF_ERROR(BackwardMix(micro_batch));
   RETURN_MESSAGE_IF_ERROR(
-      Message(commsched_engine_backward_end(engine_, kMixModule, micro_batch)));
+      Message(BackwardEnd(engine_, kMixModule, micro_batch)));
   return BackwardPlain(micro_batch);
 }
 
 std::string ExchangeRank::StepWithoutExchanges(uint32_t step) {
   step_ = step;
-  RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
+  RETURN_MESSAGE_IF_ERROR(
+      Message(commsched_engine_step_begin(engine_, nullptr)));
   for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
     RETURN_MESSAGE_IF_ERROR(ForwardPlain(mb));
     RETURN_MESSAGE_IF_ERROR(BackwardPlain(mb));
@@ -263,7 +264,8 @@ std::string ExchangeRank::StepWithoutExchanges(uint32_t step) {
 
 std::string ExchangeRank::Step(uint32_t step) {
   step_ = step;
-  RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
+  RETURN_MESSAGE_IF_ERROR(
+      Message(commsched_engine_step_begin(engine_, nullptr)));
   for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
     RETURN_MESSAGE_IF_ERROR(Forward(mb));
     RETURN_MESSAGE_IF_ERROR(Backward(mb));
@@ -284,13 +286,11 @@ std::string ExchangeRank::Weights(std::vector<float>* out_weights) {
   RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
   for (uint32_t m : {kPlainModule, kMixModule}) {
     std::vector<float>& values = m == kPlainModule ? plain : mix;
-    RETURN_MESSAGE_IF_ERROR(
-        Message(commsched_engine_forward_begin(engine_, m, 0)));
+    RETURN_MESSAGE_IF_ERROR(Message(ForwardBegin(engine_, m, 0)));
     RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_get_parameter(
         engine_, m, values.data(), values.size())));
     if (m == kMixModule) RETURN_MESSAGE_IF_ERROR(ForwardMix(0));
-    RETURN_MESSAGE_IF_ERROR(
-        Message(commsched_engine_forward_end(engine_, m, 0)));
+    RETURN_MESSAGE_IF_ERROR(Message(ForwardEnd(engine_, m, 0)));
   }
   out_weights->insert(out_weights->end(), plain.begin(), plain.end());
   out_weights->insert(out_weights->end(), mix.begin(), mix.end());

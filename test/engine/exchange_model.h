@@ -87,11 +87,13 @@ class ExchangeRank {
   void AddExchange(const char* name, bool backward, uint32_t from, uint32_t to);
   template <typename Body>
   std::string Run(Op op, uint32_t micro_batch, Body&& body);
-  std::string Forward(uint32_t micro_batch);
+  std::string Forward(uint32_t micro_batch,
+                      commsched_pass_kind_t kind = COMMSCHED_FORWARD);
   std::string Backward(uint32_t micro_batch);
   std::string ForwardMix(uint32_t micro_batch);
   std::string BackwardMix(uint32_t micro_batch);
-  std::string ForwardPlain(uint32_t micro_batch);
+  std::string ForwardPlain(uint32_t micro_batch,
+                           commsched_pass_kind_t kind = COMMSCHED_FORWARD);
   std::string BackwardPlain(uint32_t micro_batch);
   // What rank `rank` of the world multiplies w by.
   float Factor(int32_t rank, uint32_t micro_batch) const;

@@ -163,7 +163,8 @@ TEST(StateGatherErrorTest, WhatCannotBeGatheredIsRefusedByName) {
                                         engine, 0, 0, nullptr, 17),
                                     COMMSCHED_INVALID_ARGUMENT,
                                     HasSubstr("out_values"));
-                RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine));
+                RETURN_MESSAGE_IF_ERROR(
+                    commsched_engine_step_begin(engine, nullptr));
                 EXPECT_ENGINE_ERROR(
                     commsched_engine_gather_parameter(engine, 0, 0, values, 17),
                     COMMSCHED_FAILED_PRECONDITION, HasSubstr("drain"));

@@ -14,6 +14,7 @@
 #include "commsched/engine_ops.h"
 #include "test/engine/exchange_model.h"
 #include "test/engine/expect_error.h"
+#include "test/engine/pass_calls.h"
 #include "test/support/alloc_counter.h"
 
 namespace commsched::engine {
@@ -281,11 +282,11 @@ void OnOneRank(
 TEST(ModuleOpsOrderTest, AModuleOutOfOrderIsNotAdvisedToBeRecorded) {
   OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {
     ASSERT_EQ(rank.Build(), "");
-    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_forward_begin(engine, ExchangeRank::kMixModule, 0),
-        COMMSCHED_FAILED_PRECONDITION,
-        EndsWith("expected forward_begin of module 0 'plain', micro-batch 0"));
+    ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(ForwardBegin(engine, ExchangeRank::kMixModule, 0),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        EndsWith("expected pass_begin of FORWARD of module 0 "
+                                 "'plain', micro-batch 0"));
   });
 }
 
@@ -295,20 +296,19 @@ TEST(ModuleOpsOrderTest, OpsRunInOrderWithinTheirModule) {
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected build"));
     ASSERT_EQ(rank.Build(), "");
-    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(
         commsched_engine_op_begin(engine, 0, 0), COMMSCHED_FAILED_PRECONDITION,
         HasSubstr("op_begin of op 0 'forward.mix.make', micro-batch 0 was "
-                  "called; expected forward_begin of module 0"));
-    ASSERT_EQ(commsched_engine_forward_begin(engine, 0, 0), COMMSCHED_OK);
+                  "called; expected pass_begin of FORWARD of module 0"));
+    ASSERT_EQ(ForwardBegin(engine, 0, 0), COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(commsched_engine_op_begin(engine, 0, 0),
                         COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("expected forward_end of module 0"));
-    ASSERT_EQ(commsched_engine_forward_end(engine, 0, 0), COMMSCHED_OK);
-    ASSERT_EQ(commsched_engine_forward_begin(engine, 1, 0), COMMSCHED_OK);
+                        HasSubstr("expected pass_end of FORWARD of module 0"));
+    ASSERT_EQ(ForwardEnd(engine, 0, 0), COMMSCHED_OK);
+    ASSERT_EQ(ForwardBegin(engine, 1, 0), COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(
-        commsched_engine_forward_end(engine, 1, 0),
-        COMMSCHED_FAILED_PRECONDITION,
+        ForwardEnd(engine, 1, 0), COMMSCHED_FAILED_PRECONDITION,
         HasSubstr("expected op_begin of op 0 'forward.mix.make'"));
     EXPECT_ENGINE_ERROR(
         commsched_engine_op_begin(engine, 1, 0), COMMSCHED_FAILED_PRECONDITION,
@@ -322,8 +322,7 @@ TEST(ModuleOpsOrderTest, OpsRunInOrderWithinTheirModule) {
     EXPECT_ENGINE_ERROR(commsched_engine_op_begin(engine, 0, 0),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected op_end of op 0"));
-    EXPECT_ENGINE_ERROR(commsched_engine_forward_end(engine, 1, 0),
-                        COMMSCHED_FAILED_PRECONDITION,
+    EXPECT_ENGINE_ERROR(ForwardEnd(engine, 1, 0), COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected op_end of op 0"));
     ASSERT_EQ(commsched_engine_op_end(engine, 0, 0), COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(commsched_engine_op_end(engine, 0, 0),

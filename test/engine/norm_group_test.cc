@@ -17,6 +17,7 @@
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/update_call.h"
 
 namespace commsched::engine {
@@ -166,10 +167,10 @@ class PartRank {
     const double* scale = nullptr;
     RETURN_MESSAGE_IF_ERROR(
         commsched_engine_loss_scale_address(engine_, &scale));
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_));
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_begin(engine_, 0, 0));
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_end(engine_, 0, 0));
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_backward_begin(engine_, 0, 0));
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_, nullptr));
+    RETURN_MESSAGE_IF_ERROR(ForwardBegin(engine_, 0, 0));
+    RETURN_MESSAGE_IF_ERROR(ForwardEnd(engine_, 0, 0));
+    RETURN_MESSAGE_IF_ERROR(BackwardBegin(engine_, 0, 0));
     for (uint32_t id = 0; id < parts_.size(); ++id) {
       const int32_t part = parts_[id];
       const void* values = nullptr;
@@ -185,7 +186,7 @@ class PartRank {
         gradient[3] = std::numeric_limits<float>::infinity();
       }
     }
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_backward_end(engine_, 0, 0));
+    RETURN_MESSAGE_IF_ERROR(BackwardEnd(engine_, 0, 0));
     RETURN_MESSAGE_IF_ERROR(UpdateWith(engine_, 0.1f));
     double norm = 0;
     RETURN_MESSAGE_IF_ERROR(commsched_engine_norm(engine_, &norm));

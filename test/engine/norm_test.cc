@@ -105,22 +105,22 @@ INSTANTIATE_TEST_SUITE_P(RanksStagesAndModes, EndOfStepTest,
                                  Values(true, false)));
 
 TEST(EndOfStepCallsTest, CallsComeInOneOrder) {
-  EXPECT_EQ(
-      OnRanks(ToyOfOne(),
-              [](ToyRank& toy, int32_t) -> std::string {
-                RETURN_MESSAGE_IF_ERROR(toy.Build());
-                commsched_engine_t* const engine = toy.engine();
-                double norm = 0;
-                RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine));
-                EXPECT_ENGINE_ERROR(commsched_engine_reduce(engine),
-                                    COMMSCHED_FAILED_PRECONDITION,
-                                    HasSubstr("reduce was called"));
-                EXPECT_ENGINE_ERROR(commsched_engine_norm(engine, &norm),
-                                    COMMSCHED_FAILED_PRECONDITION,
-                                    HasSubstr("norm was called"));
-                return "";
-              }),
-      "");
+  EXPECT_EQ(OnRanks(ToyOfOne(),
+                    [](ToyRank& toy, int32_t) -> std::string {
+                      RETURN_MESSAGE_IF_ERROR(toy.Build());
+                      commsched_engine_t* const engine = toy.engine();
+                      double norm = 0;
+                      RETURN_MESSAGE_IF_ERROR(
+                          commsched_engine_step_begin(engine, nullptr));
+                      EXPECT_ENGINE_ERROR(commsched_engine_reduce(engine),
+                                          COMMSCHED_FAILED_PRECONDITION,
+                                          HasSubstr("reduce was called"));
+                      EXPECT_ENGINE_ERROR(commsched_engine_norm(engine, &norm),
+                                          COMMSCHED_FAILED_PRECONDITION,
+                                          HasSubstr("norm was called"));
+                      return "";
+                    }),
+            "");
   EXPECT_EQ(OnRanks(ToyOfOne(),
                     [](ToyRank& toy, int32_t) -> std::string {
                       RETURN_MESSAGE_IF_ERROR(toy.Build());

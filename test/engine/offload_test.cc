@@ -247,7 +247,7 @@ std::vector<std::string> TrainToFailure(uint32_t stage, TestPool::Kind kind,
     for (uint32_t step = 0; message.empty(); ++step) message = toy.Step(step);
     messages[static_cast<size_t>(rank)] = message;
     // And it stays that way.
-    EXPECT_NE(commsched_engine_step_begin(toy.engine()), COMMSCHED_OK);
+    EXPECT_NE(commsched_engine_step_begin(toy.engine(), nullptr), COMMSCHED_OK);
     EXPECT_NE(commsched_engine_drain(toy.engine()), COMMSCHED_OK);
     return std::string();
   });

@@ -12,6 +12,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/expect_error.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_calls.h"
 #include "test/engine/toy_training.h"
@@ -45,35 +46,37 @@ ToyRun OrderedRun(const Stage& stage) {
   return run;
 }
 
-std::string CallOf(bool backward, uint32_t module, uint32_t micro_batch) {
-  return std::string(backward ? "backward" : "forward") + "_begin of module " +
-         std::to_string(module) + " '" + ToyModules()[module].name +
-         "', micro-batch " + std::to_string(micro_batch);
+std::string CallOf(const std::string& kind, uint32_t module,
+                   uint32_t micro_batch) {
+  return "pass_begin of " + kind + " of module " + std::to_string(module) +
+         " '" + ToyModules()[module].name + "', micro-batch " +
+         std::to_string(micro_batch);
 }
 
 commsched_status_t Begin(commsched_engine_t* engine, bool backward,
                          uint32_t module, uint32_t micro_batch) {
-  return backward ? commsched_engine_backward_begin(engine, module, micro_batch)
-                  : commsched_engine_forward_begin(engine, module, micro_batch);
+  return backward ? BackwardBegin(engine, module, micro_batch)
+                  : ForwardBegin(engine, module, micro_batch);
 }
 
 // Begins whatever there is but `next`: later modules and earlier ones, those
 // that have run and those that have not, in both micro-batches.
 void ExpectAllOthersRefused(commsched_engine_t* engine, const ToyBegin& next) {
-  const std::string expected =
-      CallOf(next.backward, next.pass.module, next.pass.micro_batch) +
-      (next.again ? ", recomputed" : "");
+  const std::string expected = CallOf(next.backward ? "BACKWARD"
+                                      : next.again  ? "RECOMPUTE"
+                                                    : "FORWARD",
+                                      next.pass.module, next.pass.micro_batch);
   for (bool backward : {false, true}) {
     for (uint32_t module : {kEmbed, kBlock0, kBlock1, kHead}) {
       for (uint32_t mb : {0u, 1u}) {
-        if (backward == next.backward && module == next.pass.module &&
-            mb == next.pass.micro_batch) {
+        if (backward == next.backward && !next.again &&
+            module == next.pass.module && mb == next.pass.micro_batch) {
           continue;
         }
-        EXPECT_ENGINE_ERROR(Begin(engine, backward, module, mb),
-                            COMMSCHED_FAILED_PRECONDITION,
-                            "engine: " + CallOf(backward, module, mb) +
-                                " was called; expected " + expected + kAdvice);
+        EXPECT_ENGINE_ERROR(
+            Begin(engine, backward, module, mb), COMMSCHED_FAILED_PRECONDITION,
+            "engine: " + CallOf(backward ? "BACKWARD" : "FORWARD", module, mb) +
+                " was called; expected " + expected + kAdvice);
       }
     }
   }
@@ -133,7 +136,7 @@ TEST(OrderTest, AModuleThatWasLeftOutDoesNotComeBack) {
       for (bool backward : {false, true}) {
         EXPECT_ENGINE_ERROR(
             Begin(engine, backward, kBlock0, mb), COMMSCHED_FAILED_PRECONDITION,
-            AllOf(HasSubstr(CallOf(false, kHead, mb) + ", or a later call"),
+            AllOf(HasSubstr(CallOf("FORWARD", kHead, mb) + ", or a later call"),
                   EndsWith(kAdvice)));
       }
     };
@@ -151,8 +154,8 @@ TEST(OrderTest, AnEvaluationHasItsOrder) {
       Forward(engine, kEmbed);
       if (rank == 2) {
         for (uint32_t module : {kEmbed, kBlock1}) {
-          ExpectRefused(commsched_engine_forward_begin(engine, module, 0),
-                        "expected " + CallOf(false, kBlock0, 0) + kAdvice);
+          ExpectRefused(ForwardBegin(engine, module, 0),
+                        "expected " + CallOf("FORWARD", kBlock0, 0) + kAdvice);
         }
       }
       for (uint32_t module : {kBlock0, kBlock1, kHead}) Forward(engine, module);
@@ -166,22 +169,22 @@ TEST(OrderTest, AnEvaluationHasItsOrder) {
 // The mistake is one rank's: the others learn of it if that rank gives up.
 TEST(OrderTest, ARankThatGivesUpTakesTheOthersAlong) {
   for (const Stage& stage : kStages) {
-    const std::string error =
-        OnRanks(OrderedRun(stage), [](ToyRank& toy, int32_t rank) {
-          std::string message = toy.Build();
-          commsched_engine_t* engine = toy.engine();
-          if (rank == 1) {
-            EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
-            ExpectRefused(commsched_engine_forward_begin(engine, kBlock1, 0),
-                          "expected " + CallOf(false, kEmbed, 0) + kAdvice);
-            commsched_engine_abort(engine, commsched_engine_last_error());
-          } else {
-            EXPECT_NE(toy.Step(0), "");
-          }
-          EXPECT_ENGINE_ERROR(commsched_engine_drain(engine), COMMSCHED_ABORTED,
-                              HasSubstr(CallOf(false, kBlock1, 0)));
-          return message;
-        });
+    const std::string error = OnRanks(OrderedRun(stage), [](ToyRank& toy,
+                                                            int32_t rank) {
+      std::string message = toy.Build();
+      commsched_engine_t* engine = toy.engine();
+      if (rank == 1) {
+        EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
+        ExpectRefused(ForwardBegin(engine, kBlock1, 0),
+                      "expected " + CallOf("FORWARD", kEmbed, 0) + kAdvice);
+        commsched_engine_abort(engine, commsched_engine_last_error());
+      } else {
+        EXPECT_NE(toy.Step(0), "");
+      }
+      EXPECT_ENGINE_ERROR(commsched_engine_drain(engine), COMMSCHED_ABORTED,
+                          HasSubstr(CallOf("FORWARD", kBlock1, 0)));
+      return message;
+    });
     EXPECT_EQ(error, "");
   }
 }
@@ -192,7 +195,7 @@ void InAStep(const std::function<void(commsched_engine_t*)>& body) {
   run.ranks = 1;
   const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
     std::string message = toy.Build();
-    EXPECT_EQ(commsched_engine_step_begin(toy.engine()), COMMSCHED_OK);
+    EXPECT_EQ(commsched_engine_step_begin(toy.engine(), nullptr), COMMSCHED_OK);
     body(toy.engine());
     return message;
   });
@@ -206,14 +209,13 @@ TEST(OrderTest, AfterTheLastBackwardTheOptimizerIsNext) {
         for (uint32_t i : {0u, 1u, 2u, 3u}) {
           const uint32_t module = backward ? 3 - i : i;
           EXPECT_EQ(Begin(engine, backward, module, mb), COMMSCHED_OK);
-          EXPECT_EQ(backward ? commsched_engine_backward_end(engine, module, mb)
-                             : commsched_engine_forward_end(engine, module, mb),
+          EXPECT_EQ(backward ? BackwardEnd(engine, module, mb)
+                             : ForwardEnd(engine, module, mb),
                     COMMSCHED_OK);
         }
       }
     }
-    ExpectRefused(commsched_engine_backward_begin(engine, kEmbed, 1),
-                  "expected update");
+    ExpectRefused(BackwardBegin(engine, kEmbed, 1), "expected update");
     EXPECT_EQ(UpdateWith(engine, 0.1f), COMMSCHED_OK);
     EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_OK);
   });
@@ -222,12 +224,12 @@ TEST(OrderTest, AfterTheLastBackwardTheOptimizerIsNext) {
 // No order helps there.
 TEST(OrderTest, WhatNoModuleIsIsNotAdvisedToBeRecorded) {
   InAStep([](commsched_engine_t* engine) {
-    EXPECT_ENGINE_ERROR(commsched_engine_forward_begin(engine, 4, 0),
+    EXPECT_ENGINE_ERROR(ForwardBegin(engine, 4, 0),
                         COMMSCHED_FAILED_PRECONDITION,
-                        EndsWith("expected " + CallOf(false, kEmbed, 0)));
-    EXPECT_ENGINE_ERROR(commsched_engine_forward_begin(engine, kEmbed, 2),
+                        EndsWith("expected " + CallOf("FORWARD", kEmbed, 0)));
+    EXPECT_ENGINE_ERROR(ForwardBegin(engine, kEmbed, 2),
                         COMMSCHED_FAILED_PRECONDITION,
-                        EndsWith("expected " + CallOf(false, kEmbed, 0)));
+                        EndsWith("expected " + CallOf("FORWARD", kEmbed, 0)));
   });
 }
 

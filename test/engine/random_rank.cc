@@ -9,6 +9,7 @@
 
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/random_exchange.h"
 #include "test/engine/test_pools.h"
 #include "test/engine/update_call.h"
@@ -203,7 +204,8 @@ class RandomRank {
     if (recorded != nullptr && recorded->by_evaluation) {
       RANDOM_RETURN_IF_ERROR(Evaluate(step));
     }
-    RANDOM_RETURN_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
+    RANDOM_RETURN_IF_ERROR(
+        Message(commsched_engine_step_begin(engine_, nullptr)));
     for (uint32_t mb = 0; mb < case_.micro_batches(); ++mb) {
       for (uint32_t i = 0; i < order_.size(); ++i) {
         if (Skips(case_, rank_, step, mb, order_[i])) continue;
@@ -215,7 +217,8 @@ class RandomRank {
         RANDOM_RETURN_IF_ERROR(TryWrongOrder(pass, step, mb));
         RANDOM_RETURN_IF_ERROR(pass.backward
                                    ? Backward(step, pass.position, mb)
-                                   : Forward(step, order_[pass.position], mb));
+                                   : Forward(step, order_[pass.position], mb,
+                                             COMMSCHED_RECOMPUTE));
       }
     }
     RANDOM_RETURN_IF_ERROR(Message(UpdateWith(engine_, kLearningRate)));
@@ -244,8 +247,7 @@ class RandomRank {
     } else if (backward == next.backward && module == order_[next.position]) {
       ++of;
     }
-    const auto begin = backward ? commsched_engine_backward_begin
-                                : commsched_engine_forward_begin;
+    const auto begin = backward ? BackwardBegin : ForwardBegin;
     const commsched_status_t code = begin(engine_, module, of);
     if (code == COMMSCHED_FAILED_PRECONDITION &&
         Contains(commsched_last_error(), "was called; expected ")) {
@@ -255,9 +257,9 @@ class RandomRank {
            Message(code);
   }
 
-  std::string Forward(uint32_t step, uint32_t module, uint32_t mb) {
-    RANDOM_RETURN_IF_ERROR(
-        Message(commsched_engine_forward_begin(engine_, module, mb)));
+  std::string Forward(uint32_t step, uint32_t module, uint32_t mb,
+                      commsched_pass_kind_t kind = COMMSCHED_FORWARD) {
+    RANDOM_RETURN_IF_ERROR(Message(PassBegin(engine_, kind, module, mb)));
     RANDOM_RETURN_IF_ERROR(
         CheckValues("forward", step, case_.model.used[module]));
     RANDOM_RETURN_IF_ERROR(exchange_.Run(
@@ -265,13 +267,12 @@ class RandomRank {
         [&](uint32_t, const RandomStep& op) {
           return CheckValues("op of a forward", step, op.parameters);
         }));
-    return Message(commsched_engine_forward_end(engine_, module, mb));
+    return Message(PassEnd(engine_, kind, module, mb));
   }
 
   std::string Backward(uint32_t step, uint32_t position, uint32_t mb) {
     const uint32_t module = order_[position];
-    RANDOM_RETURN_IF_ERROR(
-        Message(commsched_engine_backward_begin(engine_, module, mb)));
+    RANDOM_RETURN_IF_ERROR(Message(BackwardBegin(engine_, module, mb)));
     GradientPlace place = {rank_, step, mb, position, module, 0, 0};
     const std::vector<uint32_t>& used = case_.model.used[module];
     RANDOM_RETURN_IF_ERROR(CheckValues("backward", step, used));
@@ -286,7 +287,7 @@ class RandomRank {
                         place.part = op;
                         return RunBackwardOp(of, place);
                       }));
-    return Message(commsched_engine_backward_end(engine_, module, mb));
+    return Message(BackwardEnd(engine_, module, mb));
   }
 
   std::string RunBackwardOp(const RandomStep& op, GradientPlace place) {

@@ -10,6 +10,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/model_handle.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
 
@@ -152,22 +153,25 @@ TEST(RecomputeOrderTest, BackwardExpectsTheForwardsFirst) {
   const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
     std::string message = toy.Build();
     commsched_engine_t* engine = toy.engine();
-    const auto forward = [&](uint32_t m) {
-      EXPECT_EQ(commsched_engine_forward_begin(engine, m, 0), COMMSCHED_OK);
-      EXPECT_EQ(commsched_engine_forward_end(engine, m, 0), COMMSCHED_OK);
+    const auto forward = [&](commsched_pass_kind_t kind, uint32_t m) {
+      EXPECT_EQ(PassBegin(engine, kind, m, 0), COMMSCHED_OK);
+      EXPECT_EQ(PassEnd(engine, kind, m, 0), COMMSCHED_OK);
     };
     const auto backward = [&](uint32_t m) {
-      EXPECT_EQ(commsched_engine_backward_begin(engine, m, 0), COMMSCHED_OK);
-      EXPECT_EQ(commsched_engine_backward_end(engine, m, 0), COMMSCHED_OK);
+      EXPECT_EQ(BackwardBegin(engine, m, 0), COMMSCHED_OK);
+      EXPECT_EQ(BackwardEnd(engine, m, 0), COMMSCHED_OK);
     };
-    EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
-    for (uint32_t m : {kEmbed, kBlock0, kBlock1, kHead}) forward(m);
+    EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
+    for (uint32_t m : {kEmbed, kBlock0, kBlock1, kHead}) {
+      forward(COMMSCHED_FORWARD, m);
+    }
     backward(kHead);
-    EXPECT_EQ(commsched_engine_backward_begin(engine, kBlock1, 0),
-              COMMSCHED_FAILED_PRECONDITION);
+    EXPECT_EQ(BackwardBegin(engine, kBlock1, 0), COMMSCHED_FAILED_PRECONDITION);
     EXPECT_THAT(commsched_engine_last_error(),
-                HasSubstr("expected forward_begin of module 1 'block0'"));
-    for (uint32_t m : {kBlock0, kBlock1}) forward(m);
+                HasSubstr("expected pass_begin of RECOMPUTE of module 1 "
+                          "'block0'"));
+    EXPECT_EQ(ForwardBegin(engine, kBlock0, 0), COMMSCHED_FAILED_PRECONDITION);
+    for (uint32_t m : {kBlock0, kBlock1}) forward(COMMSCHED_RECOMPUTE, m);
     for (uint32_t m : {kBlock1, kBlock0, kEmbed}) backward(m);
     EXPECT_EQ(UpdateWith(engine, 0.1f), COMMSCHED_OK);
     EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_OK);

@@ -11,6 +11,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/lent_memory.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_calls.h"
 #include "test/engine/toy_training.h"
@@ -235,15 +236,15 @@ TEST(RecordTest, AllocatesNothingOnceRecorded) {
     if (t < 3) return toy.Step(t);
     commsched_engine_t* engine = toy.engine();
     const uint32_t order[] = {kHead, kEmbed, kBlock0, kHead, kBlock1};
-    commsched_engine_step_begin(engine);
+    commsched_engine_step_begin(engine, nullptr);
     for (uint32_t mb : {0u, 1u}) {
       for (uint32_t m : order) {
-        commsched_engine_forward_begin(engine, m, mb);
-        commsched_engine_forward_end(engine, m, mb);
+        ForwardBegin(engine, m, mb);
+        ForwardEnd(engine, m, mb);
       }
       for (uint32_t m : std::views::reverse(order)) {
-        commsched_engine_backward_begin(engine, m, mb);
-        commsched_engine_backward_end(engine, m, mb);
+        BackwardBegin(engine, m, mb);
+        BackwardEnd(engine, m, mb);
       }
     }
     UpdateWith(engine, 0.1f);
@@ -268,17 +269,18 @@ TEST(RecordErrorTest, RanksThatBeginDifferentOrdersAllLearnOfIt) {
           commsched_engine_t* engine = toy.engine();
           Order order = {kEmbed, kBlock0, kBlock1, kHead};
           if (rank == 1) std::swap(order[1], order[2]);
-          commsched_status_t code = commsched_engine_step_begin(engine);
+          commsched_status_t code =
+              commsched_engine_step_begin(engine, nullptr);
           for (uint32_t m : order) {
             if (code == COMMSCHED_OK) {
-              code = commsched_engine_forward_begin(engine, m, 0);
+              code = ForwardBegin(engine, m, 0);
             }
             if (code == COMMSCHED_OK) {
-              code = commsched_engine_forward_end(engine, m, 0);
+              code = ForwardEnd(engine, m, 0);
             }
           }
           if (code == COMMSCHED_OK) {
-            code = commsched_engine_backward_begin(engine, kHead, 0);
+            code = BackwardBegin(engine, kHead, 0);
           }
           EXPECT_EQ(code, COMMSCHED_FAILED_PRECONDITION);
           EXPECT_THAT(commsched_engine_last_error(),
@@ -286,7 +288,7 @@ TEST(RecordErrorTest, RanksThatBeginDifferentOrdersAllLearnOfIt) {
                                 : AnyOf(HasSubstr("all_gather.1.1"),
                                         HasSubstr("all_gather.3.2")));
           // It sticks.
-          EXPECT_EQ(commsched_engine_backward_begin(engine, kHead, 0),
+          EXPECT_EQ(BackwardBegin(engine, kHead, 0),
                     COMMSCHED_FAILED_PRECONDITION);
           return "";
         });
@@ -334,14 +336,13 @@ void OnOneRank(uint32_t stage,
 TEST(RecordErrorTest, AModuleThatIsLeftOutIsNamedAndCanStillCome) {
   for (uint32_t stage : {1u, 3u}) {
     OnOneRank(stage, [](commsched_engine_t* engine) {
-      ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+      ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
       for (uint32_t m : {kHead, kEmbed, kBlock0}) Forward(engine, m);
-      ExpectRefused(commsched_engine_backward_begin(engine, kBlock0, 0),
+      ExpectRefused(BackwardBegin(engine, kBlock0, 0),
                     "module 2 'block1' was not begun in the forward that "
                     "records the order");
       Forward(engine, kBlock1);
-      EXPECT_EQ(commsched_engine_backward_begin(engine, kBlock1, 0),
-                COMMSCHED_OK);
+      EXPECT_EQ(BackwardBegin(engine, kBlock1, 0), COMMSCHED_OK);
     });
   }
 }
@@ -357,10 +358,9 @@ TEST(RecordTest, WhatAForwardGathersIsInTheCallersMemory) {
       OnRanks(run, [&](ToyRank& toy, int32_t) -> std::string {
         if (std::string m = toy.Build(); !m.empty()) return m;
         commsched_engine_t* engine = toy.engine();
-        EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+        EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
         for (uint32_t module : {kBlock1, kEmbed}) {
-          EXPECT_EQ(commsched_engine_forward_begin(engine, module, 0),
-                    COMMSCHED_OK);
+          EXPECT_EQ(ForwardBegin(engine, module, 0), COMMSCHED_OK);
           for (uint32_t parameter : ToyModules()[module].used) {
             const void* values = nullptr;
             void* gradient = nullptr;
@@ -369,8 +369,7 @@ TEST(RecordTest, WhatAForwardGathersIsInTheCallersMemory) {
                       COMMSCHED_OK);
             EXPECT_TRUE(lent.Holds(values)) << parameter;
           }
-          EXPECT_EQ(commsched_engine_forward_end(engine, module, 0),
-                    COMMSCHED_OK);
+          EXPECT_EQ(ForwardEnd(engine, module, 0), COMMSCHED_OK);
         }
         return "";
       });
@@ -380,57 +379,62 @@ TEST(RecordTest, WhatAForwardGathersIsInTheCallersMemory) {
 
 TEST(RecordErrorTest, CallsOutOfOrderNameWhatIsExpected) {
   OnOneRank(2, [](commsched_engine_t* engine) {
-    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
-    const char* any = "expected forward_begin of any module, micro-batch 0";
-    ExpectRefused(commsched_engine_backward_begin(engine, kHead, 0), any);
-    ExpectRefused(commsched_engine_forward_begin(engine, 4, 0), any);
-    ExpectRefused(commsched_engine_forward_begin(engine, kHead, 1), any);
+    ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
+    const char* any =
+        "expected pass_begin of FORWARD of any module, micro-batch 0";
+    ExpectRefused(BackwardBegin(engine, kHead, 0), any);
+    ExpectRefused(ForwardBegin(engine, 4, 0), any);
+    ExpectRefused(ForwardBegin(engine, kHead, 1), any);
     ExpectRefused(UpdateWith(engine, 0.1f), any);
     ExpectRefused(commsched_engine_record_order(engine), any);
-    EXPECT_EQ(commsched_engine_forward_begin(engine, kHead, 0), COMMSCHED_OK);
-    ExpectRefused(commsched_engine_forward_end(engine, kEmbed, 0),
-                  "expected forward_end of module 3 'head', micro-batch 0");
-    EXPECT_EQ(commsched_engine_forward_end(engine, kHead, 0), COMMSCHED_OK);
-    ExpectRefused(commsched_engine_backward_begin(engine, kEmbed, 0),
-                  "or backward_begin of module 3 'head', micro-batch 0");
+    EXPECT_EQ(ForwardBegin(engine, kHead, 0), COMMSCHED_OK);
+    ExpectRefused(
+        ForwardEnd(engine, kEmbed, 0),
+        "expected pass_end of FORWARD of module 3 'head', micro-batch 0");
+    EXPECT_EQ(ForwardEnd(engine, kHead, 0), COMMSCHED_OK);
+    ExpectRefused(
+        BackwardBegin(engine, kEmbed, 0),
+        "or pass_begin of BACKWARD of module 3 'head', micro-batch 0");
   });
 }
 
 TEST(RecordErrorTest, OnceRecordedAnotherOrderIsRefused) {
   OnOneRank(1, [](commsched_engine_t* engine) {
-    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
     const uint32_t order[] = {kHead, kEmbed, kBlock1, kBlock0};
     for (uint32_t m : order) Forward(engine, m);
     for (int i = 3; i >= 0; --i) {
-      EXPECT_EQ(commsched_engine_backward_begin(engine, order[i], 0),
-                COMMSCHED_OK);
-      EXPECT_EQ(commsched_engine_backward_end(engine, order[i], 0),
-                COMMSCHED_OK);
+      EXPECT_EQ(BackwardBegin(engine, order[i], 0), COMMSCHED_OK);
+      EXPECT_EQ(BackwardEnd(engine, order[i], 0), COMMSCHED_OK);
     }
-    ExpectRefused(commsched_engine_forward_begin(engine, kEmbed, 1),
-                  "expected forward_begin of module 3 'head', micro-batch 1; a "
-                  "program whose order has changed for good calls "
-                  "commsched_engine_record_order() between steps");
+    ExpectRefused(
+        ForwardBegin(engine, kEmbed, 1),
+        "expected pass_begin of FORWARD of module 3 'head', micro-batch 1; a "
+        "program whose order has changed for good calls "
+        "commsched_engine_record_order() between steps");
   });
 }
 
 TEST(RecordErrorTest, OfAModuleThatComesTwiceThePassIsNamed) {
   OnOneRank(2, [](commsched_engine_t* engine) {
-    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
     for (uint32_t m : {kHead, kEmbed, kHead, kBlock0, kBlock1}) {
       Forward(engine, m);
     }
     for (uint32_t m : {kBlock1, kBlock0}) Backward(engine, m);
-    ExpectRefused(commsched_engine_backward_begin(engine, kEmbed, 0),
-                  "expected backward_begin of module 3 'head', micro-batch 0, "
-                  "pass 2; a program");
+    ExpectRefused(
+        BackwardBegin(engine, kEmbed, 0),
+        "expected pass_begin of BACKWARD of module 3 'head', micro-batch 0, "
+        "pass 2; a program");
     for (uint32_t m : {kHead, kEmbed}) Backward(engine, m);
-    ExpectRefused(commsched_engine_backward_begin(engine, kEmbed, 0),
-                  "expected backward_begin of module 3 'head', micro-batch 0; "
-                  "a program");
-    EXPECT_EQ(commsched_engine_backward_begin(engine, kHead, 0), COMMSCHED_OK);
-    ExpectRefused(commsched_engine_backward_end(engine, kEmbed, 0),
-                  "expected backward_end of module 3 'head', micro-batch 0");
+    ExpectRefused(
+        BackwardBegin(engine, kEmbed, 0),
+        "expected pass_begin of BACKWARD of module 3 'head', micro-batch 0; "
+        "a program");
+    EXPECT_EQ(BackwardBegin(engine, kHead, 0), COMMSCHED_OK);
+    ExpectRefused(
+        BackwardEnd(engine, kEmbed, 0),
+        "expected pass_end of BACKWARD of module 3 'head', micro-batch 0");
   });
 }
 
@@ -442,13 +446,12 @@ TEST(RecordErrorTest, AnAbortReachesARankThatRecords) {
       OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
         if (std::string m = toy.Build(); !m.empty()) return m;
         commsched_engine_t* engine = toy.engine();
-        EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+        EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
         if (rank == 1) {
           commsched_engine_abort(engine, "disk full");
           return "";
         }
-        EXPECT_EQ(commsched_engine_forward_begin(engine, kEmbed, 0),
-                  COMMSCHED_ABORTED);
+        EXPECT_EQ(ForwardBegin(engine, kEmbed, 0), COMMSCHED_ABORTED);
         EXPECT_THAT(commsched_engine_last_error(), HasSubstr("disk full"));
         return "";
       });

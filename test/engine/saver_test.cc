@@ -75,10 +75,10 @@ TEST(SaverTest, AStepIsSavedOnceAndBetweenSteps) {
   EXPECT_EQ(commsched_engine_saver_save(saver.get(), nullptr, 0),
             COMMSCHED_FAILED_PRECONDITION);
   EXPECT_THAT(LastError(), HasSubstr("step 0 has been saved"));
-  ASSERT_EQ(commsched_engine_step_begin(engine.get()), 0);
+  ASSERT_EQ(commsched_engine_step_begin(engine.get(), nullptr), 0);
   EXPECT_EQ(commsched_engine_saver_save(saver.get(), nullptr, 0),
             COMMSCHED_FAILED_PRECONDITION);
-  EXPECT_THAT(LastError(), HasSubstr("expected forward_begin"));
+  EXPECT_THAT(LastError(), HasSubstr("expected pass_begin"));
 }
 
 TEST(SaverTest, WhatAFailureLeavesIsNotSaved) {

@@ -160,7 +160,8 @@ TEST_P(NonFiniteTest, TooManyInARowFailEveryRankForGood) {
                       HasSubstr("that of parameter 'block1.weight' was not"));
         }
         EXPECT_ENGINE_ERROR(commsched_engine_step_end(engine), code, message);
-        EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine), code, message);
+        EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine, nullptr), code,
+                            message);
         EXPECT_ENGINE_ERROR(commsched_engine_drain(engine), code, message);
         if (code == COMMSCHED_ABORTED) return "";
         commsched_engine_info_t info = commsched_engine_info_init();

@@ -8,18 +8,19 @@
 #include "commsched/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "test/engine/pass_calls.h"
 
 namespace commsched::engine {
 
 // Of micro-batch 0.
 inline void Forward(commsched_engine_t* engine, uint32_t module) {
-  EXPECT_EQ(commsched_engine_forward_begin(engine, module, 0), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_forward_end(engine, module, 0), COMMSCHED_OK);
+  EXPECT_EQ(ForwardBegin(engine, module, 0), COMMSCHED_OK);
+  EXPECT_EQ(ForwardEnd(engine, module, 0), COMMSCHED_OK);
 }
 
 inline void Backward(commsched_engine_t* engine, uint32_t module) {
-  EXPECT_EQ(commsched_engine_backward_begin(engine, module, 0), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_backward_end(engine, module, 0), COMMSCHED_OK);
+  EXPECT_EQ(BackwardBegin(engine, module, 0), COMMSCHED_OK);
+  EXPECT_EQ(BackwardEnd(engine, module, 0), COMMSCHED_OK);
 }
 
 // `code` is that of a call out of order, whose message has `expected`.

@@ -66,6 +66,8 @@ struct ToyBegin {
   bool again = false;  // A forward within backward.
 };
 
+enum class ToyCancel { kNot, kBefore, kWithin };
+
 // Devices on which ranks compute, each with a stream.
 class ToyDevices {
  public:
@@ -117,6 +119,16 @@ struct ToyRun {
   uint32_t micro_batches() const {
     return engine.micro_batches == 0 ? 1 : engine.micro_batches;
   }
+  // How many micro-batches of a step come; empty: all.
+  std::function<uint32_t(int32_t rank, uint32_t step)> num_micro_batches;
+  // Whose backward does not come, though its forward does.
+  std::function<bool(const ToyPass&)> skips_backward;
+  // Whether a rank cancels the step before a begin, or within that pass, when
+  // it has added gradients.
+  std::function<ToyCancel(const ToyBegin&)> cancels;
+  commsched_cancel_scope_t cancel_scope = COMMSCHED_CANCEL_LOCAL;
+  // The passes of a step, if not those by default. On the host only.
+  std::vector<commsched_pass_t> passes;
   // First and last modules of what is recomputed.
   std::vector<std::pair<uint32_t, uint32_t>> recomputed;
 
@@ -127,6 +139,12 @@ struct ToyRun {
   bool Recomputes(uint32_t module) const;
   void BeforeBegin(commsched_engine_t* with, const ToyBegin& next) const {
     if (before_begin != nullptr) before_begin(with, next);
+  }
+  bool SkipsBackward(const ToyPass& pass) const {
+    return Skips(pass) || (skips_backward != nullptr && skips_backward(pass));
+  }
+  ToyCancel Cancels(const ToyBegin& next) const {
+    return cancels == nullptr ? ToyCancel::kNot : cancels(next);
   }
   bool Skips(const ToyPass& pass) const {
     return skips != nullptr && skips(pass);

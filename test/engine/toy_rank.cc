@@ -5,9 +5,15 @@
 #include <thread>
 
 #include "test/engine/messages.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/update_call.h"
 
 namespace commsched::engine {
+namespace {
+
+constexpr char kCancelled[] = "cancelled";
+
+}  // namespace
 
 ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
     : run_(run), rank_(rank) {
@@ -45,6 +51,9 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
   }
   Require(commsched_model_use_parameter(model_.get(), 3, 1),
           commsched_engine_last_error());
+  Require(commsched_model_set_passes(model_.get(), run.passes.data(),
+                                     run.passes.size()),
+          commsched_engine_last_error());
   for (const auto& [first, last] : run.recomputed) {
     Require(commsched_model_recompute(model_.get(), first, last),
             commsched_engine_last_error());
@@ -74,6 +83,13 @@ std::string ToyRank::Build() {
   gradients_.resize(ToyParameters().size());
   widened_.resize(ToyParameters().size());
   checksums_.resize(ToyModules().size());
+  for (const ToyModule& module : ToyModules()) {
+    for (uint32_t p : module.used) {
+      kept_.resize(ToyModules().size());
+      kept_[&module - ToyModules().data()].emplace_back(
+          ToyParameters()[p].count());
+    }
+  }
   return SetInitialValues();
 }
 
@@ -153,21 +169,19 @@ double ToyRank::Checksum(uint32_t module) const {
   return sum;
 }
 
-std::string ToyRank::Forward(uint32_t module, uint32_t micro_batch) {
-  RETURN_MESSAGE_IF_ERROR(
-      commsched_engine_forward_begin(engine_, module, micro_batch));
+std::string ToyRank::Forward(commsched_pass_kind_t kind, uint32_t module,
+                             uint32_t micro_batch) {
+  RETURN_MESSAGE_IF_ERROR(PassBegin(engine_, kind, module, micro_batch));
   if (std::string m = FindParameters(module); !m.empty()) return m;
   Compute(module, /*adds_gradients=*/false,
           [this, module] { checksums_[module] = Checksum(module); });
-  RETURN_MESSAGE_IF_ERROR(
-      commsched_engine_forward_end(engine_, module, micro_batch));
+  RETURN_MESSAGE_IF_ERROR(PassEnd(engine_, kind, module, micro_batch));
   return "";
 }
 
 std::string ToyRank::Backward(uint32_t module, uint32_t step,
                               uint32_t micro_batch, const Look& look) {
-  RETURN_MESSAGE_IF_ERROR(
-      commsched_engine_backward_begin(engine_, module, micro_batch));
+  RETURN_MESSAGE_IF_ERROR(BackwardBegin(engine_, module, micro_batch));
   if (std::string m = FindParameters(module); !m.empty()) return m;
   Compute(module, /*adds_gradients=*/true, [=, this] {
     if (Checksum(module) != checksums_[module]) {
@@ -176,8 +190,10 @@ std::string ToyRank::Backward(uint32_t module, uint32_t step,
     if (look != nullptr) look(module);
     AddToyGradients(module, step, micro_batch);
   });
-  RETURN_MESSAGE_IF_ERROR(
-      commsched_engine_backward_end(engine_, module, micro_batch));
+  const ToyBegin at = {.pass = {rank_, step, micro_batch, module},
+                       .backward = true};
+  if (run_.Cancels(at) == ToyCancel::kWithin) return Cancel();
+  RETURN_MESSAGE_IF_ERROR(BackwardEnd(engine_, module, micro_batch));
   return run_.devices == nullptr ? failure_ : "";
 }
 
@@ -210,17 +226,82 @@ std::string ToyRank::RecordAgain(uint32_t step) {
 
 std::string ToyRank::ForwardBackward(uint32_t step, const Look& look) {
   if (std::string m = RecordAgain(step); !m.empty()) return m;
-  RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_));
-  for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
+  commsched_step_desc_t desc = commsched_step_desc_init();
+  if (run_.num_micro_batches != nullptr) {
+    desc.micro_batches = run_.num_micro_batches(rank_, step);
+  }
+  const uint32_t micro_batches =
+      desc.micro_batches == 0 ? run_.micro_batches() : desc.micro_batches;
+  RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_, &desc));
+  for (const commsched_pass_t& pass : run_.passes) {
+    if (pass.micro_batch >= micro_batches) continue;
+    if (run_.Skips({rank_, step, pass.micro_batch, pass.module})) continue;
+    RETURN_MESSAGE_IF_ERROR(PassOfList(pass, step, look));
+  }
+  if (!run_.passes.empty()) return "";
+  for (uint32_t mb = 0; mb < micro_batches; ++mb) {
     for (uint32_t m : order_) {
       if (run_.Skips({rank_, step, mb, m})) continue;
-      run_.BeforeBegin(engine_, {.pass = {rank_, step, mb, m}});
-      std::string message = Forward(m, mb);
+      const ToyBegin next = {.pass = {rank_, step, mb, m}};
+      run_.BeforeBegin(engine_, next);
+      if (run_.Cancels(next) == ToyCancel::kBefore) return Cancel();
+      std::string message = Forward(COMMSCHED_FORWARD, m, mb);
       if (!message.empty()) return message;
     }
     std::string message = Backwards(step, mb, look);
     if (!message.empty()) return message;
   }
+  return "";
+}
+
+std::string ToyRank::PassOfList(const commsched_pass_t& pass, uint32_t step,
+                                const Look& look) {
+  switch (pass.kind) {
+    case COMMSCHED_BACKWARD:
+      return Backward(pass.module, step, pass.micro_batch, look);
+    case COMMSCHED_BACKWARD_INPUT:
+      return BackwardInput(pass.module, pass.micro_batch);
+    case COMMSCHED_BACKWARD_WEIGHT:
+      return BackwardWeight(pass.module, step, pass.micro_batch);
+    default:
+      return Forward(pass.kind, pass.module, pass.micro_batch);
+  }
+}
+
+std::string ToyRank::BackwardInput(uint32_t module, uint32_t micro_batch) {
+  RETURN_MESSAGE_IF_ERROR(
+      PassBegin(engine_, COMMSCHED_BACKWARD_INPUT, module, micro_batch));
+  RETURN_MESSAGE_IF_ERROR(FindParameters(module));
+  Compute(module, /*adds_gradients=*/false, [this, module] {
+    if (Checksum(module) != checksums_[module]) {
+      failure_ = "backward has other parameters than forward";
+    }
+    const std::vector<uint32_t>& used = ToyModules()[module].used;
+    for (size_t i = 0; i < used.size(); ++i) {
+      std::copy_n(values_[used[i]], kept_[module][i].size(),
+                  kept_[module][i].begin());
+    }
+  });
+  RETURN_MESSAGE_IF_ERROR(
+      PassEnd(engine_, COMMSCHED_BACKWARD_INPUT, module, micro_batch));
+  return failure_;
+}
+
+// In stage 3 the values are not there.
+std::string ToyRank::BackwardWeight(uint32_t module, uint32_t step,
+                                    uint32_t micro_batch) {
+  RETURN_MESSAGE_IF_ERROR(
+      PassBegin(engine_, COMMSCHED_BACKWARD_WEIGHT, module, micro_batch));
+  const std::vector<uint32_t>& used = ToyModules()[module].used;
+  for (size_t i = 0; i < used.size(); ++i) {
+    const void* values = nullptr;
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_parameter_address(
+        engine_, used[i], &values, &gradients_[used[i]]));
+    values_[used[i]] = kept_[module][i].data();
+  }
+  AddToyGradients(module, step, micro_batch);
+  RETURN_MESSAGE_IF_ERROR(
+      PassEnd(engine_, COMMSCHED_BACKWARD_WEIGHT, module, micro_batch));
   return "";
 }
 
@@ -232,14 +313,17 @@ std::string ToyRank::Backwards(uint32_t step, uint32_t mb, const Look& look) {
       const uint32_t m = order_[i];
       if (!run_.Recomputes(m) || run_.Skips({rank_, step, mb, m})) continue;
       run_.BeforeBegin(engine_, {.pass = {rank_, step, mb, m}, .again = true});
-      if (std::string message = Forward(m, mb); !message.empty()) {
+      if (std::string message = Forward(COMMSCHED_RECOMPUTE, m, mb);
+          !message.empty()) {
         return message;
       }
     }
     for (size_t i = end; i-- > begin;) {
       const ToyPass pass = {rank_, step, mb, order_[i]};
-      if (run_.Skips(pass)) continue;
-      run_.BeforeBegin(engine_, {.pass = pass, .backward = true});
+      if (run_.SkipsBackward(pass)) continue;
+      const ToyBegin next = {.pass = pass, .backward = true};
+      run_.BeforeBegin(engine_, next);
+      if (run_.Cancels(next) == ToyCancel::kBefore) return Cancel();
       std::string message = Backward(order_[i], step, mb, look);
       if (!message.empty()) return message;
     }
@@ -247,10 +331,16 @@ std::string ToyRank::Backwards(uint32_t step, uint32_t mb, const Look& look) {
   return "";
 }
 
+// What a cancelled step returns, so that nothing of it comes afterwards.
+std::string ToyRank::Cancel() {
+  RETURN_MESSAGE_IF_ERROR(
+      commsched_engine_step_cancel(engine_, run_.cancel_scope));
+  return kCancelled;
+}
+
 std::string ToyRank::Step(uint32_t step, const Look& look) {
-  if (std::string message = ForwardBackward(step, look); !message.empty()) {
-    return message;
-  }
+  const std::string message = ForwardBackward(step, look);
+  if (!message.empty() && message != kCancelled) return message;
   RETURN_MESSAGE_IF_ERROR(run_.update != nullptr
                               ? run_.update(engine_)
                               : Message(UpdateWith(engine_, kToyLearningRate)));
@@ -262,9 +352,9 @@ std::string ToyRank::Evaluate(
     const std::function<std::string(uint32_t)>& forward) {
   RETURN_MESSAGE_IF_ERROR(commsched_engine_evaluation_begin(engine_));
   for (uint32_t m : order_) {
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_begin(engine_, m, 0));
+    RETURN_MESSAGE_IF_ERROR(ForwardBegin(engine_, m, 0));
     if (std::string message = forward(m); !message.empty()) return message;
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_end(engine_, m, 0));
+    RETURN_MESSAGE_IF_ERROR(ForwardEnd(engine_, m, 0));
   }
   RETURN_MESSAGE_IF_ERROR(commsched_engine_evaluation_end(engine_));
   return "";

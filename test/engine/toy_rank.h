@@ -51,7 +51,14 @@ class ToyRank {
   // Of the values of the parameters of `module`.
   double Checksum(uint32_t module) const;
   std::string RecordAgain(uint32_t step);
-  std::string Forward(uint32_t module, uint32_t micro_batch);
+  std::string Cancel();
+  std::string Forward(commsched_pass_kind_t kind, uint32_t module,
+                      uint32_t micro_batch);
+  std::string PassOfList(const commsched_pass_t& pass, uint32_t step,
+                         const Look& look);
+  std::string BackwardInput(uint32_t module, uint32_t micro_batch);
+  std::string BackwardWeight(uint32_t module, uint32_t step,
+                             uint32_t micro_batch);
   std::string Backwards(uint32_t step, uint32_t micro_batch, const Look& look);
   std::string Backward(uint32_t module, uint32_t step, uint32_t micro_batch,
                        const Look& look);
@@ -73,7 +80,9 @@ class ToyRank {
   std::vector<float> mine_;                  // What a backward adds.
   std::vector<std::vector<float>> widened_;  // By parameter, unless fp32.
   std::vector<double> checksums_;            // By module, in its last forward.
-  std::vector<uint32_t> order_;              // Of forwards.
+  // By module: of its parameters, what the first half of a backward has read.
+  std::vector<std::vector<std::vector<float>>> kept_;
+  std::vector<uint32_t> order_;  // Of forwards.
 };
 
 // Runs `body` on a thread per rank, each with a rank of its own, and returns

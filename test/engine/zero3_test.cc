@@ -358,7 +358,7 @@ TEST(Zero3EvaluationTest, ValuesAreWholeOnlyWhereAModuleUsesThem) {
     EXPECT_THAT(
         commsched_engine_last_error(),
         AllOf(HasSubstr("'block1.weight', which no rank has as a whole"),
-              HasSubstr("forward_begin of module 2 'block1'")));
+              HasSubstr("pass_begin of FORWARD of module 2 'block1'")));
     message = toy.Evaluate([&](uint32_t module) {
       EXPECT_EQ(
           commsched_engine_parameter_address(engine, 4, &values, &gradient),
@@ -387,7 +387,8 @@ TEST(Zero3EvaluationTest, AnAbortReachesARankThatEvaluates) {
     }
     std::vector<float> weights;
     EXPECT_THAT(toy.Weights(&weights), HasSubstr("disk full"));
-    EXPECT_EQ(commsched_engine_step_begin(toy.engine()), COMMSCHED_ABORTED);
+    EXPECT_EQ(commsched_engine_step_begin(toy.engine(), nullptr),
+              COMMSCHED_ABORTED);
     return message;
   });
   EXPECT_EQ(error, "");

@@ -5,6 +5,7 @@
 
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
+#include "test/engine/pass_calls.h"
 #include "test/engine/toy_model.h"
 #include "test/engine/update_call.h"
 
@@ -193,7 +194,7 @@ class Trainer {
     const uint32_t micro_batches =
         spec_.engine.micro_batches == 0 ? 1 : spec_.engine.micro_batches;
     const auto num_modules = static_cast<uint32_t>(ToyModules().size());
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_));
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_, nullptr));
     for (uint32_t mb = 0; mb < micro_batches; ++mb) {
       for (uint32_t m = 0; m < num_modules; ++m) {
         RETURN_MESSAGE_IF_ERROR(Forward(m, mb));
@@ -209,15 +210,13 @@ class Trainer {
   }
 
   std::string Forward(uint32_t module, uint32_t mb) {
-    RETURN_MESSAGE_IF_ERROR(
-        commsched_engine_forward_begin(engine_, module, mb));
+    RETURN_MESSAGE_IF_ERROR(engine::ForwardBegin(engine_, module, mb));
     RETURN_MESSAGE_IF_ERROR(Checksums(module, nullptr));
-    return Message(commsched_engine_forward_end(engine_, module, mb));
+    return Message(engine::ForwardEnd(engine_, module, mb));
   }
 
   std::string Backward(uint32_t module, uint32_t mb, uint64_t pass) {
-    RETURN_MESSAGE_IF_ERROR(
-        commsched_engine_backward_begin(engine_, module, mb));
+    RETURN_MESSAGE_IF_ERROR(engine::BackwardBegin(engine_, module, mb));
     RETURN_MESSAGE_IF_ERROR(Checksums(module, place_.num_differ()));
     for (uint32_t p : ToyModules()[module].used) {
       const void* values = nullptr;
@@ -230,7 +229,7 @@ class Trainer {
           {values, gradients, loss_scale_, where, ToyParameters()[p].count(),
            spec_.engine.parameter_dtype}));
     }
-    return Message(commsched_engine_backward_end(engine_, module, mb));
+    return Message(engine::BackwardEnd(engine_, module, mb));
   }
 
   std::string Checksums(uint32_t module, uint64_t* num_differ) {
@@ -258,11 +257,11 @@ class Trainer {
     if (spec_.engine.zero_stage == 3) {
       RETURN_MESSAGE_IF_ERROR(commsched_engine_evaluation_begin(engine_));
       for (uint32_t m = 0; m < ToyModules().size(); ++m) {
-        RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_begin(engine_, m, 0));
+        RETURN_MESSAGE_IF_ERROR(engine::ForwardBegin(engine_, m, 0));
         for (uint32_t p : ToyModules()[m].used) {
           RETURN_MESSAGE_IF_ERROR(Read(p, &values[p]));
         }
-        RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_end(engine_, m, 0));
+        RETURN_MESSAGE_IF_ERROR(engine::ForwardEnd(engine_, m, 0));
       }
       RETURN_MESSAGE_IF_ERROR(commsched_engine_evaluation_end(engine_));
     } else {

@@ -12,6 +12,7 @@
 #include "commsched/model.h"
 #include "engine/model/graph_writer.h"
 #include "engine/model/module_steps.h"
+#include "engine/model/passes.h"
 
 namespace commsched::engine {
 
@@ -59,6 +60,9 @@ class Model {
   Status UseParameter(uint32_t module, uint32_t parameter);
   // The forwards of modules `first` to `last` run again within backward.
   Status Recompute(uint32_t first, uint32_t last);
+  // The passes of a step, in order; none: forwards in the order of modules and
+  // backwards in reverse, micro-batch after micro-batch.
+  Status SetPasses(const commsched_pass_t* passes, uint64_t num_passes);
 
   // Within modules.
   Status AddGroup(const char* name, int32_t num_ranks, uint32_t* out_group);
@@ -77,13 +81,23 @@ class Model {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Exchanges& exchanges() const { return exchanges_; }
   const std::vector<AddedOp>& ops() const { return ops_; }
+  // Those that were set, each with its forward; empty if none were.
+  const std::vector<Pass>& passes() const { return passes_; }
 
+  // The passes of a step: those that were set, or else of forwards in the order
+  // `sequence`. Fails if what was set is no step of this model.
+  Status StepPasses(const Sequence& sequence, uint32_t micro_batches,
+                    std::vector<Pass>* out_passes) const;
   Status CheckParameter(uint32_t parameter) const;
+  // Whether `call` was given all elements of a parameter.
+  Status CheckCount(const char* call, uint32_t parameter, uint64_t count) const;
   bool HasParameter(const std::string& name) const {
     return parameter_names_.count(name) != 0;
   }
   std::vector<std::string> ModuleNames() const;
   std::vector<uint32_t> Segments() const;  // By module.
+  // "pass_begin of FORWARD of module 1 'block', micro-batch 0"
+  std::string TextOfCall(const char* which, const PassCall& call) const;
   // "op 3 'forward.block.q'"
   std::string TextOfOp(uint32_t op) const;
 
@@ -100,6 +114,7 @@ class Model {
   std::atomic<bool> closed_ = false;
   std::vector<Module> modules_;
   uint32_t num_segments_ = 0;  // Of modules whose forwards run again.
+  std::vector<Pass> passes_;
   std::vector<Parameter> parameters_;
   uint64_t num_elements_ = 0;
   std::unordered_set<std::string> module_names_;

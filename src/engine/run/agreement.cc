@@ -141,6 +141,14 @@ std::string Describe(const Parameter& parameter) {
   return text;
 }
 
+void AddPasses(const Model& model, Facts* facts) {
+  for (size_t i = 0; i < model.passes().size(); ++i) {
+    const Pass& pass = model.passes()[i];
+    facts->Add("pass " + std::to_string(i),
+               TextOf(pass, model.modules()[pass.module].name));
+  }
+}
+
 void AddRegistration(const std::vector<Parameter>& parameters,
                      const std::vector<Module>& modules, Facts* facts) {
   for (size_t p = 0; p < parameters.size(); ++p) {
@@ -258,6 +266,7 @@ Status Agreement::OnRegistration(const StepSpec& spec,
     facts.Add("plan.deterministic", OnOrOff(spec.deterministic));
     facts.Add("record_order", OnOrOff(records_order));
     AddRegistration(model.parameters(), model.modules(), &facts);
+    AddPasses(model, &facts);
     facts.Close();
     return Status();
   });

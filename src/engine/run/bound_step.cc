@@ -130,8 +130,9 @@ Status BoundStep::ArenaAddress(commsched_op_id_t op,
 
 Status BoundStep::BindPasses() {
   for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
-    if (!plan_->spec().owned_gradients() || plan_->short_lived_gradients(b))
+    if (!plan_->spec().owned_gradients() || plan_->short_lived_gradients(b)) {
       continue;
+    }
     const BucketIds& ids = graph().buckets[b];
     ENGINE_RETURN_IF_ERROR(ArenaAddress(ids.first_backward,
                                         ids.of(BufferKind::kGradients),
@@ -152,11 +153,11 @@ Status BoundStep::BindPass(const Pass& pass, const PassOps& ops,
   out->values.resize(buckets.size());
   out->gradients.resize(buckets.size());
   for (size_t i = 0; i < buckets.size(); ++i) {
-    if (plan_->gathers(buckets[i])) {
+    if (plan_->gathers(buckets[i]) && ReadsValues(pass.kind)) {
       ENGINE_RETURN_IF_ERROR(
           ArenaAddress(ops.op, ops.values[i], &out->values[i]));
     }
-    if (pass.backward && plan_->short_lived_gradients(buckets[i])) {
+    if (AddsGradients(pass.kind) && plan_->short_lived_gradients(buckets[i])) {
       ENGINE_RETURN_IF_ERROR(
           ArenaAddress(ops.op, ops.gradients[i], &out->gradients[i]));
     }
@@ -304,8 +305,9 @@ Status BoundStep::OpCosts(uint64_t steps_done, int64_t* out_ns,
   return Status();
 }
 
-void BoundStep::ShowBuckets(uint64_t pass, uint32_t module) {
-  const PassAddresses& at = addresses_[pass];
+void BoundStep::ShowBuckets(bool evaluating, uint64_t pass, uint32_t module) {
+  const PassAddresses& at =
+      addresses_[evaluating ? plan_->one_forward()[pass] : pass];
   const std::vector<uint32_t>& buckets = plan_->layout().module_buckets[module];
   for (size_t i = 0; i < buckets.size(); ++i) {
     BucketMemory& memory = spec_.state->bucket(buckets[i]);
@@ -327,13 +329,16 @@ Status BoundStep::CheckVersion(const Pass& pass, uint32_t bucket,
       "engine: parameter bucket " + std::to_string(bucket) + " of module '" +
       spec_.model->modules()[pass.module].name + "' holds the values after " +
       std::to_string(version) + " steps; " +
-      (pass.backward ? "backward" : "forward") + " needs those after " +
+      (IsBackward(pass.kind) ? "backward" : "forward") + " needs those after " +
       std::to_string(expected));
 }
 
 Status BoundStep::CheckVersions(const Pass& pass, const PassOps& ops,
                                 uint64_t steps_done) const {
-  if (spec_.kernels->stream().kind != COMMSCHED_STREAM_CALLER) return Status();
+  if (spec_.kernels->stream().kind != COMMSCHED_STREAM_CALLER ||
+      !ReadsValues(pass.kind)) {
+    return Status();
+  }
   const std::vector<uint32_t>& buckets =
       plan_->layout().module_buckets[pass.module];
   for (size_t i = 0; i < buckets.size(); ++i) {

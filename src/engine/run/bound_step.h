@@ -85,8 +85,8 @@ class BoundStep final : public StepOps {
 
   // Gathered buckets are whole while an op that uses them runs, and so are
   // short-lived gradients: until RankState::HideBuckets(). The passes of an
-  // evaluation find them where the first of the step do.
-  void ShowBuckets(uint64_t pass, uint32_t module);
+  // evaluation find them where those of StepPlan::one_forward() do.
+  void ShowBuckets(bool evaluating, uint64_t pass, uint32_t module);
   // From and into, of PassOps::conversions.
   using Conversions = std::vector<std::pair<std::byte*, std::byte*>>;
   const Conversions& conversions(uint64_t pass) const {

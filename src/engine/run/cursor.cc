@@ -10,20 +10,24 @@ void Cursor::Take(const std::vector<Pass>* passes,
   index_ = 0;
 }
 
-// A forward may be left out, and whatever else there is of a module whose
-// forward was left out, or will be on the way.
 bool Cursor::CanSkip(uint64_t index) const {
-  if (!may_skip_) return false;
-  const uint32_t forward = (*passes_)[index].forward;
-  return forward >= index_ || left_out_[forward] != 0;
+  return may_skip_ || (*passes_)[index].micro_batch >= micro_batches_;
+}
+
+// Whether a pass is of a forward that was left out, or is left out whatever
+// comes.
+bool Cursor::IsGone(uint64_t index) const {
+  const Pass& pass = (*passes_)[index];
+  return pass.micro_batch >= micro_batches_ ||
+         (pass.forward < index_ && left_out_[pass.forward] != 0);
 }
 
 // The first from the index on that can run, mostly the one there. What comes
 // after the first forward needs it.
-std::optional<uint64_t> Cursor::Next(const Call& call) const {
+std::optional<uint64_t> Cursor::Next(const PassCall& call) const {
   for (uint64_t i = index_; i < passes_->size(); ++i) {
     const Pass& pass = (*passes_)[i];
-    if (Matches(pass, call)) {
+    if (pass.call() == call && pass.micro_batch < micro_batches_) {
       const bool ran = pass.forward < index_ && left_out_[pass.forward] == 0;
       if (pass.forward == i || ran) return i;
     }
@@ -41,10 +45,7 @@ bool Cursor::CanEnd() const {
 
 std::string Cursor::Expected(const std::string& end) const {
   uint64_t next = index_;
-  while (next < passes_->size() && (*passes_)[next].forward < next &&
-         CanSkip(next)) {
-    ++next;
-  }
+  while (next < passes_->size() && IsGone(next)) ++next;
   if (next == passes_->size()) return end;
   const std::string text = Text("begin", (*passes_)[next]);
   return CanSkip(next) ? text + ", or a later call" : text;

@@ -15,25 +15,22 @@ namespace commsched::engine {
 // of them it may begin. A pure automaton: it runs nothing and owns no memory of
 // a model.
 //
-// Where modules may be skipped, a forward may be left out, and with it whatever
-// else there is of it: those run empty. What was left out does not come back.
+// Where modules may be skipped, a pass may be left out: it runs empty. What was
+// left out does not come back, and of a forward that was nothing else comes.
 //
 // Thread-compatible.
 class Cursor {
  public:
-  // What the caller wants to begin.
-  struct Call {
-    bool backward = false;
-    uint32_t module = 0;
-    uint32_t micro_batch = 0;
-  };
-
   explicit Cursor(bool may_skip) : may_skip_(may_skip) {}
 
   // `passes` outlive the cursor, or its next Take(). `names`: by module.
   void Take(const std::vector<Pass>* passes, std::vector<std::string> names);
-  // To the first pass.
-  void Restart() { index_ = 0; }
+  // To the first pass. Of micro-batches, those from `micro_batches` on run
+  // empty.
+  void Restart(uint32_t micro_batches) {
+    index_ = 0;
+    micro_batches_ = micro_batches;
+  }
 
   const std::vector<Pass>& passes() const { return *passes_; }
   // Of the pass that has begun, or else is next; all have run at the end.
@@ -41,13 +38,13 @@ class Cursor {
   bool at_end() const { return index_ == passes_->size(); }
   const Pass& pass() const { return (*passes_)[index_]; }
   // Whether `call` is of that pass.
-  bool IsAt(const Call& call) const {
-    return !at_end() && Matches(pass(), call);
+  bool IsAt(const PassCall& call) const {
+    return !at_end() && pass().call() == call;
   }
 
   // The index of the pass that `call` begins. Those from index() on up to it
   // run empty before. Nothing, if `call` is not next: Expected() is then.
-  std::optional<uint64_t> Next(const Call& call) const;
+  std::optional<uint64_t> Next(const PassCall& call) const;
   // Whether all passes from index() on may run empty.
   bool CanEnd() const;
   // What may be called next, in words; `end` if no pass has to come before it.
@@ -64,11 +61,8 @@ class Cursor {
   void Advance() { ++index_; }
 
  private:
-  static bool Matches(const Pass& pass, const Call& call) {
-    return pass.backward == call.backward && pass.module == call.module &&
-           pass.micro_batch == call.micro_batch;
-  }
   bool CanSkip(uint64_t index) const;
+  bool IsGone(uint64_t index) const;
   std::string Text(const char* which, const Pass& pass) const {
     return CallText(which, pass, names_[pass.module]);
   }
@@ -77,6 +71,7 @@ class Cursor {
   const std::vector<Pass>* passes_ = nullptr;
   std::vector<std::string> names_;
   uint64_t index_ = 0;
+  uint32_t micro_batches_ = 0;
   // By forward in `passes_`: whether it was left out when it last came.
   std::vector<uint8_t> left_out_;
 };

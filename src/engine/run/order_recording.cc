@@ -151,4 +151,103 @@ void OrderRecording::Abort(const char* reason) {
   commsched_recording_abort(recording_.get(), reason);
 }
 
+// ---- Which modules have begun ---------------------------------------------
+
+Status OrderRecorder::Check(const Model& model) {
+  if (!model.passes().empty()) {
+    return FailedPrecondition(
+        "engine: the order of modules cannot be recorded, since the passes of "
+        "a step were set");
+  }
+  for (const Module& module : model.modules()) {
+    if (module.steps[0].empty() && module.steps[1].empty()) continue;
+    return FailedPrecondition(
+        "engine: the order of modules cannot be recorded, since module '" +
+        module.name + "' has ops or collectives within");
+  }
+  return Status();
+}
+
+void OrderRecorder::Begin(bool evaluating) {
+  evaluating_ = evaluating;
+  recorded_.clear();
+  num_again_ = 0;
+}
+
+bool OrderRecorder::CanBegin(const PassCall& call) const {
+  if (call.module >= model_.modules().size()) return false;
+  if (call.kind == PassKind::kForward) return num_again_ == 0;
+  return !evaluating_ && RunsAgain() && call.module == AgainAt(num_again_);
+}
+
+void OrderRecorder::BeginPass(const PassCall& call) {
+  if (call.kind == PassKind::kForward) {
+    recorded_.push_back(call.module);
+  } else {
+    ++num_again_;
+  }
+}
+
+PassCall OrderRecorder::pass() const {
+  if (num_again_ == 0) return {.module = recorded_.back()};
+  return {.kind = PassKind::kRecompute, .module = AgainAt(num_again_ - 1)};
+}
+
+bool OrderRecorder::EndsWith(const PassCall& call) const {
+  if (evaluating_) return false;
+  if (recorded_.empty()) return !IsBackward(call.kind) && may_skip_;
+  return call == PassCall{PassKind::kBackward, recorded_.back(), 0} &&
+         !RunsAgain();
+}
+
+std::string OrderRecorder::Expected() const {
+  const std::string any = "pass_begin of FORWARD of any module, micro-batch 0";
+  if (evaluating_) return any + ", or evaluation_end";
+  if (recorded_.empty()) return any;
+  PassCall next = {.kind = PassKind::kBackward, .module = recorded_.back()};
+  if (RunsAgain()) {
+    next = {.kind = PassKind::kRecompute, .module = AgainAt(num_again_)};
+  }
+  const std::string text = model_.TextOfCall("begin", next);
+  return num_again_ == 0 ? any + ", or " + text : text;
+}
+
+Status OrderRecorder::FindSequence(Sequence* out_sequence,
+                                   std::vector<uint8_t>* out_left_out) const {
+  Sequence sequence = recorded_;
+  std::vector<uint8_t> left_out(sequence.size(), 0);
+  for (uint32_t m = 0; m < model_.modules().size(); ++m) {
+    if (std::find(sequence.begin(), sequence.end(), m) != sequence.end()) {
+      continue;
+    }
+    if (!may_skip_) {
+      return FailedPrecondition(
+          "engine: module " + std::to_string(m) + " '" +
+          model_.modules()[m].name +
+          "' was not begun in the forward that records the order; "
+          "allow_skipped_modules is 0");
+    }
+    auto at = sequence.begin();
+    if (m > 0) at = std::find(at, sequence.end(), m - 1) + 1;
+    left_out.insert(left_out.begin() + (at - sequence.begin()), 1);
+    sequence.insert(at, m);
+  }
+  *out_sequence = std::move(sequence);
+  *out_left_out = std::move(left_out);
+  return Status();
+}
+
+// How many modules at the end are recomputed together: before the first
+// backward their forwards run again.
+size_t OrderRecorder::SegmentAtEnd() const {
+  size_t begin = recorded_.size();
+  const uint32_t segment =
+      begin == 0 ? 0 : model_.modules()[recorded_.back()].segment;
+  while (segment > 0 && begin > 0 &&
+         model_.modules()[recorded_[begin - 1]].segment == segment) {
+    --begin;
+  }
+  return recorded_.size() - begin;
+}
+
 }  // namespace commsched::engine

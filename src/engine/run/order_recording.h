@@ -9,6 +9,8 @@
 
 #include "checkpoint/status.h"
 #include "commsched/recording.h"
+#include "engine/model/model.h"
+#include "engine/model/passes.h"
 #include "engine/state/memory.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/spec.h"
@@ -73,6 +75,61 @@ class OrderRecording {
   std::vector<ModuleGathers> modules_;
   commsched_op_id_t end_ = kNoId;
   std::unique_ptr<commsched_recording_t, Destroy> recording_;
+};
+
+// The order of modules, taken from the caller's first forward. Only a forward
+// is needed: backward runs in reverse. It is over with the first backward, of
+// the module that ran last, or with the evaluation. Where the last modules are
+// recomputed, their forwards run again before that.
+//
+// A pure automaton: it runs nothing.
+//
+// Thread-compatible.
+class OrderRecorder {
+ public:
+  // `model` outlives it.
+  OrderRecorder(const Model* model, bool may_skip)
+      : model_(*model), may_skip_(may_skip) {}
+
+  // Whether the order of `model` can be recorded.
+  static Status Check(const Model& model);
+
+  void Begin(bool evaluating);
+  bool evaluating() const { return evaluating_; }
+
+  // Whether `call` is part of what is recorded, if it comes in time.
+  static bool IsRecorded(const PassCall& call) {
+    return call.micro_batch == 0 && (call.kind == PassKind::kForward ||
+                                     call.kind == PassKind::kRecompute);
+  }
+  bool CanBegin(const PassCall& call) const;
+  void BeginPass(const PassCall& call);
+  // Of the one that has begun.
+  PassCall pass() const;
+  // Whether the forward is over and the step goes on with `call`: a backward of
+  // the module that ran last or, if none ran, whatever there may be then.
+  bool EndsWith(const PassCall& call) const;
+  std::string Expected() const;
+
+  // The recorded order. A module that was left out comes where its registration
+  // has it: behind the one registered before it.
+  Status FindSequence(Sequence* out_sequence,
+                      std::vector<uint8_t>* out_left_out) const;
+  // Forwards have run again.
+  bool has_again() const { return num_again_ > 0; }
+
+ private:
+  size_t SegmentAtEnd() const;
+  bool RunsAgain() const { return num_again_ < SegmentAtEnd(); }
+  uint32_t AgainAt(size_t index) const {
+    return recorded_[recorded_.size() - SegmentAtEnd() + index];
+  }
+
+  const Model& model_;
+  const bool may_skip_;
+  bool evaluating_ = false;
+  Sequence recorded_;
+  size_t num_again_ = 0;  // Of its last modules, those that have run again.
 };
 
 }  // namespace commsched::engine

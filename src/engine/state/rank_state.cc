@@ -148,7 +148,7 @@ void RankState::BindBucket(const StepSpec& spec, const Bucket& bucket,
     out->my_masters = reinterpret_cast<float*>(mine);
   }
   out->all_gradients = nullptr;
-  if (!spec.owned_gradients()) {
+  if (!spec.gradients_in_arena(bucket)) {
     out->all_gradients = out->of(BufferKind::kGradients).data();
     out->my_gradients = out->all_gradients + shard_begin * element;
   }

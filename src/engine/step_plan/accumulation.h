@@ -2,8 +2,11 @@
 #define COMMSCHED_SRC_ENGINE_STEP_PLAN_ACCUMULATION_H_
 
 #include <cstdint>
+#include <vector>
 
+#include "engine/model/passes.h"
 #include "engine/step_plan/layout.h"
+#include "engine/step_plan/spec.h"
 
 namespace commsched::engine {
 
@@ -27,6 +30,47 @@ struct AccumulationCosts {
 // the latency: they are taken largest first or smallest first, whichever saves
 // more, as many as fit. A pure function.
 void ChooseAccumulation(const AccumulationCosts& costs, Layout* layout);
+
+// The passes that add to gradients of a bucket which add up in one place: those
+// of a micro-batch or, where backward goes on from one to the next, of a step.
+struct Window {
+  uint32_t micro_batch = 0;
+  uint32_t first = 0;  // Of all passes, by index.
+  uint32_t last = 0;
+
+  bool operator==(const Window&) const = default;
+};
+
+// Those of a bucket, in the order in which they end.
+class Windows {
+ public:
+  // `passes` add to its gradients, in every micro-batch or in none.
+  Windows(const std::vector<uint32_t>& passes, const std::vector<Pass>& all,
+          bool by_micro_batch);
+
+  const std::vector<Window>& all() const { return windows_; }
+  // Where what is of `micro_batch` adds up, among all().
+  uint32_t IndexOf(uint32_t micro_batch) const {
+    return of_micro_batch_.size() == 1 ? 0 : of_micro_batch_[micro_batch];
+  }
+  const Window& Of(uint32_t micro_batch) const {
+    return windows_[IndexOf(micro_batch)];
+  }
+  // Whether one begins before another ends.
+  bool Overlap() const;
+
+ private:
+  std::vector<Window> windows_;
+  std::vector<uint32_t> of_micro_batch_;
+};
+
+// By bucket.
+std::vector<Windows> FindWindows(const StepSpec& spec, const Layout& layout,
+                                 const std::vector<Pass>& passes);
+
+// Sets Bucket::interleaved.
+void FindInterleaved(const StepSpec& spec, const std::vector<Pass>& passes,
+                     Layout* layout);
 
 }  // namespace commsched::engine
 

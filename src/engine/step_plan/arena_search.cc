@@ -125,7 +125,7 @@ class Search {
     const Pass& pass = passes_[largest];
     std::string message =
         "engine: " + NameOf(limit) +
-        " is too small: " + (pass.backward ? "backward" : "forward") +
+        " is too small: " + (IsBackward(pass.kind) ? "backward" : "forward") +
         " of module '" + model_.modules()[pass.module].name + "' needs " +
         std::to_string(least) + ": " +
         std::to_string(least - needs.other_bytes[largest]) +

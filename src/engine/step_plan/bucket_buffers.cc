@@ -21,7 +21,7 @@ std::vector<BucketBuffer> BuffersOfBucket(const StepSpec& spec,
     add(BufferKind::kMasters, "masters", COMMSCHED_F32, shard);
   }
   add(BufferKind::kGradients, "gradients", precision.parameters, all,
-      spec.owned_gradients() ? COMMSCHED_OWNED : COMMSCHED_BOUND,
+      spec.gradients_in_arena(bucket) ? COMMSCHED_OWNED : COMMSCHED_BOUND,
       spec.short_lived_gradients(bucket));
   if (spec.folds(bucket)) {
     add(BufferKind::kAccumulated, "accumulated", kSumDType, all,

@@ -10,7 +10,7 @@ namespace {
 // The memory of a stay: bytes of the one buffer that holds those of all stays,
 // as several have the same memory one after the other.
 struct Place {
-  Stay stay;
+  Stay stay;  // Counted in passes of the evaluation.
   commsched_access_t region = {};
 
   bool Overlaps(const Place& other) const {
@@ -28,13 +28,13 @@ class Builder {
  public:
   Builder(const StepSpec& spec, const std::vector<Module>& modules,
           const Exchanges& exchanges, const Layout& layout,
-          const Sequence& sequence, const StepGraph& step,
+          const std::vector<uint32_t>& one_forward, const StepGraph& step,
           const std::vector<uint64_t>& offsets, ForwardGraph* out)
       : spec_(spec),
         modules_(modules),
         exchanges_(exchanges),
         layout_(layout),
-        sequence_(sequence),
+        one_forward_(one_forward),
         step_(step),
         offsets_(offsets),
         out_(*out) {}
@@ -73,11 +73,38 @@ class Builder {
     return Status();
   }
 
-  // The stays that begin in the first forward.
+  // How many passes of the evaluation come before `pass` of the step.
+  uint32_t CountBefore(uint32_t pass) const {
+    return static_cast<uint32_t>(
+        std::lower_bound(one_forward_.begin(), one_forward_.end(), pass) -
+        one_forward_.begin());
+  }
+
+  // The passes of the evaluation that use the bucket in a stay of the step;
+  // false if there are none.
+  bool FindUses(const Stay& in_step, Stay* out_stay) const {
+    bool any = false;
+    *out_stay = in_step;
+    out_stay->launch = CountBefore(in_step.launch);
+    const uint32_t end = CountBefore(in_step.last + 1);
+    for (uint32_t i = CountBefore(in_step.first); i < end; ++i) {
+      const std::vector<uint32_t>& used =
+          layout_.module_buckets[step_.passes[one_forward_[i]].module];
+      if (!std::binary_search(used.begin(), used.end(), in_step.bucket)) {
+        continue;
+      }
+      if (!any) out_stay->first = i;
+      out_stay->last = i;
+      any = true;
+    }
+    return any;
+  }
+
+  // The stays in which its passes are.
   Status AddPlaces() {
+    Stay stay;
     for (size_t i = 0; i < step_.gathered.size(); ++i) {
-      const Stay& stay = step_.gathered[i].stay;
-      if (stay.first >= sequence_.size()) continue;
+      if (!FindUses(step_.gathered[i].stay, &stay)) continue;
       Place& place = places_.emplace_back();
       place.stay = stay;
       place.region.region = COMMSCHED_RANGE;
@@ -122,14 +149,14 @@ class Builder {
   Status AddOps() {
     std::vector<const Place*> values(layout_.buckets.size());
     size_t next = 0;
-    for (uint32_t i = 0; i < sequence_.size(); ++i) {
+    for (uint32_t i = 0; i < one_forward_.size(); ++i) {
       for (; next < places_.size() && places_[next].stay.launch == i; ++next) {
         ENGINE_RETURN_IF_ERROR(AddGather(places_[next]));
       }
       for (const Place& place : places_) {
         if (place.stay.first == i) values[place.stay.bucket] = &place;
       }
-      ENGINE_RETURN_IF_ERROR(AddForward(step_.passes[i], values));
+      ENGINE_RETURN_IF_ERROR(AddForward(i, values));
     }
     return Status();
   }
@@ -145,7 +172,10 @@ class Builder {
         &gathers_.emplace_back());
   }
 
-  Status AddForward(const Pass& pass, const std::vector<const Place*>& values) {
+  Status AddForward(uint32_t index, const std::vector<const Place*>& values) {
+    Pass pass = step_.passes[one_forward_[index]];
+    pass.kind = PassKind::kForward;
+    pass.forward = index;
     const Module& module = modules_[pass.module];
     std::vector<commsched_access_t> accesses;
     for (uint32_t b : layout_.module_buckets[pass.module]) {
@@ -200,7 +230,7 @@ class Builder {
   const std::vector<Module>& modules_;
   const Exchanges& exchanges_;
   const Layout& layout_;
-  const Sequence& sequence_;
+  const std::vector<uint32_t>& one_forward_;
   const StepGraph& step_;
   const std::vector<uint64_t>& offsets_;
   ForwardGraph& out_;
@@ -214,13 +244,14 @@ class Builder {
 Status BuildForwardGraph(const StepSpec& spec,
                          const std::vector<Module>& modules,
                          const Exchanges& exchanges, const Layout& layout,
-                         const Sequence& sequence, const StepGraph& step,
+                         const std::vector<uint32_t>& one_forward,
+                         const StepGraph& step,
                          const std::vector<uint64_t>& offsets,
                          ForwardGraph* out_graph) {
   ForwardGraph graph;
-  ENGINE_RETURN_IF_ERROR(
-      Builder(spec, modules, exchanges, layout, sequence, step, offsets, &graph)
-          .Build());
+  ENGINE_RETURN_IF_ERROR(Builder(spec, modules, exchanges, layout, one_forward,
+                                 step, offsets, &graph)
+                             .Build());
   *out_graph = std::move(graph);
   return Status();
 }

@@ -14,8 +14,7 @@ namespace commsched::engine {
 
 // One forward of every module without a step: what an evaluation runs in stage
 // 3, and where modules have ops. Buckets are gathered to where the step has
-// them in the forward of its first micro-batch, so that it takes no memory of
-// its own.
+// them in one forward of its own, so that it takes no memory beside.
 struct ForwardGraph {
   GraphHandle graph;
   std::vector<Pass> passes;
@@ -32,12 +31,14 @@ struct ForwardGraph {
   commsched_buffer_id_t first_activation = 0;
 };
 
-// `offsets`: where the buffers of StepGraph::gathered begin in the arena of the
-// step. Fails as the graph functions do.
+// `one_forward`: its passes among those of the step, by index. `offsets`: where
+// the buffers of StepGraph::gathered begin in the arena of the step. Fails as
+// the graph functions do.
 Status BuildForwardGraph(const StepSpec& spec,
                          const std::vector<Module>& modules,
                          const Exchanges& exchanges, const Layout& layout,
-                         const Sequence& sequence, const StepGraph& step,
+                         const std::vector<uint32_t>& one_forward,
+                         const StepGraph& step,
                          const std::vector<uint64_t>& offsets,
                          ForwardGraph* out_graph);
 

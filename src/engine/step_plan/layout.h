@@ -26,6 +26,9 @@ struct Bucket {
   // Its gradients are reduced in every micro-batch and added up afterwards,
   // instead of before: ChooseAccumulation(). Only if there are several.
   bool reduced_at_once = false;
+  // A backward of one micro-batch comes between those of another: where each
+  // has gradients of its own, several are there at once.
+  bool interleaved = false;
 };
 
 // The parameters in buckets: bucket-major, in the order of first use, so that

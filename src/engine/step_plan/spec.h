@@ -99,12 +99,15 @@ struct StepSpec {
   // What is added to the reduced gradients has memory of its own.
   bool has_summand(const Bucket& bucket) const {
     return bucket.reduced_at_once &&
-           (owned_gradients() || casts(bucket) || adds_first(bucket));
+           (gradients_in_arena(bucket) || casts(bucket) || adds_first(bucket));
   }
-  // Gradients have memory only until they are reduced or added, in each
-  // micro-batch.
+  // What backward adds to has memory only while the step needs it.
+  bool gradients_in_arena(const Bucket& bucket) const {
+    return owned_gradients() || (bucket.interleaved && begins_anew(bucket));
+  }
+  // And that in each micro-batch, until they are reduced or added.
   bool short_lived_gradients(const Bucket& bucket) const {
-    return owned_gradients() && begins_anew(bucket);
+    return gradients_in_arena(bucket) && begins_anew(bucket);
   }
   // The ranks keep only shards of the parameters, which ops use in buffers that
   // are gathered for them.

@@ -56,8 +56,12 @@ Status PlanStaging(const StepSpec& spec, uint64_t budget_bytes,
 }
 
 // Planning takes about 1 KiB for each.
-Status CheckNumPasses(const StepSpec& spec, const Sequence& sequence) {
-  const uint64_t passes = uint64_t{2} * spec.micro_batches * sequence.size();
+Status CheckNumPasses(const StepSpec& spec, const Model& model,
+                      const Sequence& sequence) {
+  const uint64_t passes =
+      model.passes().empty()
+          ? uint64_t{2} * spec.micro_batches * sequence.size()
+          : model.passes().size();
   if (passes <= kMaxPasses) return Status();
   return Status(
       COMMSCHED_OUT_OF_RANGE,
@@ -74,6 +78,11 @@ Status StepPlan::LayOut(const StepSpec& spec, const Model& model,
   Layout layout =
       BuildLayout(model.modules(), model.parameters(), options.layout);
   ChooseAccumulating(spec, options, &layout);
+  if (!model.passes().empty()) {
+    std::vector<Pass> passes;
+    ENGINE_RETURN_IF_ERROR(model.StepPasses({}, spec.micro_batches, &passes));
+    FindInterleaved(spec, passes, &layout);
+  }
   if (spec.offloads) {
     ENGINE_RETURN_IF_ERROR(
         PlanStaging(spec, options.offload_staging_bytes, &layout));
@@ -85,7 +94,7 @@ Status StepPlan::LayOut(const StepSpec& spec, const Model& model,
 Status StepPlan::Build(const StepSpec& spec, const Model& model,
                        const Options& options, Layout layout, Sequence sequence,
                        std::unique_ptr<const StepPlan>* out_plan) {
-  ENGINE_RETURN_IF_ERROR(CheckNumPasses(spec, sequence));
+  ENGINE_RETURN_IF_ERROR(CheckNumPasses(spec, model, sequence));
   std::unique_ptr<StepPlan> plan(
       new StepPlan(spec, std::move(layout), std::move(sequence)));
   ENGINE_RETURN_IF_ERROR(plan->PlanStep(model, options));
@@ -96,8 +105,10 @@ Status StepPlan::Build(const StepSpec& spec, const Model& model,
 
 Status StepPlan::PlanStep(const Model& model, const Options& options) {
   const LastErrorKeeper keeper;  // A plan that is too large is tried again.
-  const std::vector<Pass> passes =
-      PassOrder(sequence_, model.Segments(), spec_.micro_batches);
+  std::vector<Pass> passes;
+  ENGINE_RETURN_IF_ERROR(
+      model.StepPasses(sequence_, spec_.micro_batches, &passes));
+  one_forward_ = OneForward(passes, model.modules().size());
   const PlanAttempt attempt = [&](const std::vector<Stay>& stays,
                                   uint64_t arena_bytes) {
     ENGINE_RETURN_IF_ERROR(BuildStepGraph(spec_, model.modules(),
@@ -129,10 +140,12 @@ Status StepPlan::PlanStep(const Model& model, const Options& options) {
 Status StepPlan::PlanEvaluation(const Model& model, const Options& options) {
   if (spec_.zero_stage != 3 && model.ops().empty() &&
       model.exchanges().empty()) {
-    forward_.passes =
-        PassOrder(sequence_, std::vector<uint32_t>(model.modules().size()), 1);
-    forward_.passes.resize(sequence_.size());
-    forward_.pass_ops.assign(sequence_.size(), PassOps());
+    for (uint32_t i : one_forward_) {
+      Pass& pass = forward_.passes.emplace_back(graph_.passes[i]);
+      pass.kind = PassKind::kForward;
+      pass.forward = static_cast<uint32_t>(forward_.passes.size() - 1);
+    }
+    forward_.pass_ops.assign(forward_.passes.size(), PassOps());
     return Status();
   }
   std::vector<uint64_t> offsets;
@@ -145,7 +158,7 @@ Status StepPlan::PlanEvaluation(const Model& model, const Options& options) {
   }
   ENGINE_RETURN_IF_ERROR(
       BuildForwardGraph(spec_, model.modules(), model.exchanges(), layout_,
-                        sequence_, graph_, offsets, &forward_));
+                        one_forward_, graph_, offsets, &forward_));
   commsched_plan_options_t without_memory = options.plan;
   without_memory.arena_bytes = 0;
   // Packing would take some.

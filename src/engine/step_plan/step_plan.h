@@ -46,7 +46,8 @@ class StepPlan {
   static Status LayOut(const StepSpec& spec, const Model& model,
                        const Options& options, Layout* out_layout);
 
-  // Of a forward in the order `sequence`. Fails as the planner does.
+  // Of a forward in the order `sequence`, unless `model` has passes of its own.
+  // Fails as the planner does.
   static Status Build(const StepSpec& spec, const Model& model,
                       const Options& options, Layout layout, Sequence sequence,
                       std::unique_ptr<const StepPlan>* out_plan);
@@ -54,6 +55,8 @@ class StepPlan {
   const StepSpec& spec() const { return spec_; }
   const Layout& layout() const { return layout_; }
   const Sequence& sequence() const { return sequence_; }
+  // Of its passes, by index, those that an evaluation runs.
+  const std::vector<uint32_t>& one_forward() const { return one_forward_; }
   const StepGraph& graph() const { return graph_; }
   commsched_plan_t* plan() const { return plan_.get(); }
   // Of an evaluation. Without a plan it has nothing to exchange, and its passes
@@ -90,6 +93,7 @@ class StepPlan {
   const StepSpec spec_;
   const Layout layout_;
   const Sequence sequence_;
+  std::vector<uint32_t> one_forward_;
   StepGraph graph_;
   PlanHandle plan_;
   ForwardGraph forward_;

@@ -1,6 +1,7 @@
 // The norm of a step, and what is decided by it.
 
 #include <algorithm>
+#include <limits>
 #include <ranges>
 
 #include "engine/update/update.h"
@@ -86,6 +87,37 @@ std::vector<commsched_run_t> Update::BlocksOf(uint32_t parameter) const {
   return runs;
 }
 
+// What is not there yet is a word of its own, for where no rank sends sums.
+Status Update::CancelStep() {
+  const StepSpec& spec = plan_->spec();
+  if (!spec.needs_norm() || norm_begun_) {
+    return FailedPrecondition(
+        std::string("engine: step_cancel of all ranks, who hear of it with the "
+                    "norm; ") +
+        (norm_begun_ ? "that of this step was read"
+                     : "none is computed: set check_finite"));
+  }
+  const bool told =
+      spec.world == 1 || spec.gathers_block_sums() || spec.reduces_norm();
+  counted_bucket_ = kNoId;
+  for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
+    for (const Segment& each : spec_.state->bucket(b).segments) {
+      if (!counted_here_[each.parameter]) continue;
+      counted_bucket_ = b;
+      counted_block_ = graph().sums_offset[b] + each.in_shard / kBlockElements;
+    }
+  }
+  if (!told || counted_bucket_ == kNoId) {
+    return Status(COMMSCHED_UNIMPLEMENTED,
+                  told ? "engine: step_cancel of all ranks by one that counts "
+                         "no part of any parameter is not there yet"
+                       : "engine: step_cancel of all ranks is not there yet in "
+                         "stage 0, in which no rank sends sums of its own");
+  }
+  cancelled_ = true;
+  return Status();
+}
+
 // Takes the buckets in the order in which their reductions arrive.
 Status Update::BeginNorm() {
   if (norm_begun_) return Status();
@@ -93,6 +125,13 @@ Status Update::BeginNorm() {
     ENGINE_RETURN_IF_ERROR(FinishGradients(b));
     ENGINE_RETURN_IF_ERROR(spec_.ops->Run(graph().buckets[b].squares, [&] {
       ENGINE_RETURN_IF_ERROR(Squares(b));
+      // No sum of squares is negative: with this one that of all is -inf or, if
+      // a gradient is not finite, no number, and either way nobody steps.
+      if (cancelled_ && b == counted_bucket_) {
+        ENGINE_RETURN_IF_ERROR(kernels_.Fill(
+            spec_.state->norm().local_sums.data() + counted_block_,
+            -std::numeric_limits<double>::infinity(), 1));
+      }
       if (!plan_->spec().gathers_block_sums() ||
           b != graph().first_use.back()) {
         return Status();

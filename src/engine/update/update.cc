@@ -148,6 +148,7 @@ Status Update::Step(uint64_t step, const commsched_engine_update_args_t& args) {
     if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(CopyNext(i));
   }
   SetAgreedValues(args, &values_);
+  cancelled_ = false;
   return Status();
 }
 

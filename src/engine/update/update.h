@@ -67,6 +67,9 @@ class Update {
   Status CheckArgs(const commsched_engine_update_args_t& args) const;
   // The norm of a step that is not updated yet.
   Status ReadNorm(double* out_norm);
+  // The next Step() steps nothing, on any rank. Fails where ranks do not tell
+  // each other of it in time.
+  Status CancelStep();
   // Steps all buckets. `step` counts those of checkpoints, too. `args` have
   // passed CheckArgs().
   Status Step(uint64_t step, const commsched_engine_update_args_t& args);
@@ -157,6 +160,10 @@ class Update {
   uint64_t rates_of_step_ = 0;  // That came, and were not compared; 0: none.
   LossScale reported_;
   bool has_norm_ = false;
+  bool cancelled_ = false;  // The step that is not stepped yet.
+  // With which of its sums this rank says so, and of which bucket that is.
+  uint64_t counted_block_ = 0;
+  uint32_t counted_bucket_ = kNoId;
   Status verdict_;
 };
 

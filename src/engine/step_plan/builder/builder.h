@@ -8,6 +8,7 @@
 
 #include "checkpoint/status.h"
 #include "engine/model/graph_writer.h"
+#include "engine/step_plan/accumulation.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/residency.h"
 #include "engine/step_plan/step_graph.h"
@@ -30,8 +31,8 @@ class StepBuilder {
         passes_(passes),
         stays_(stays),
         out_(*out),
-        first_user_(layout.buckets.size(), 0),
-        backwards_(layout.buckets.size(), 0) {}
+        windows_(FindWindows(spec, layout, passes)),
+        num_ended_(layout.buckets.size(), 0) {}
 
   Status Build();
 
@@ -46,13 +47,15 @@ class StepBuilder {
   void AddParameterAccesses(const ModuleStep& step, uint32_t micro_batch,
                             std::vector<commsched_access_t>* accesses) const;
   Status AddGathers(uint32_t launch);
+  double FlopsOf(const Pass& pass) const;
   std::vector<commsched_access_t> PassAccesses(const Pass& pass, PassOps& ops);
   void AddBackwardAccesses(uint32_t bucket, const Pass& pass, PassOps& ops,
                            std::vector<commsched_access_t>& accesses);
-  Status AddReductions(uint32_t micro_batch);
-  Status AddReduction(uint32_t bucket, uint32_t micro_batch);
+  // Windows are counted in the order in which they end.
+  Status AddReductions();
+  Status AddReduction(uint32_t bucket, uint32_t window);
   Status AddAccumulations(const Pass& pass, PassOps& ops);
-  Status AddAccumulation(uint32_t bucket, uint32_t micro_batch,
+  Status AddAccumulation(uint32_t bucket, uint32_t window,
                          commsched_op_id_t* out_op);
   Status AddLastAccumulation(uint32_t bucket);
   Status AddConversions(const Pass& pass, PassOps& ops);
@@ -106,12 +109,12 @@ class StepBuilder {
     return shard != kNoId ? Access(shard, mode)
                           : Part(ids.of(BufferKind::kGradients), mode);
   }
-  // What the reduction of a micro-batch leaves.
-  commsched_access_t Reduced(uint32_t bucket, uint32_t micro_batch,
+  // What the reduction after a window leaves.
+  commsched_access_t Reduced(uint32_t bucket, uint32_t window,
                              commsched_access_mode_t mode) const {
     const BucketIds& ids = out_.buckets[bucket];
     if (!at_once(bucket) ||
-        (micro_batch == 0 && !spec_.adds_first(layout_.buckets[bucket]))) {
+        (window == 0 && !spec_.adds_first(layout_.buckets[bucket]))) {
       return ReducedGradients(bucket, mode);
     }
     const commsched_buffer_id_t summand = ids.of(BufferKind::kSummand);
@@ -121,16 +124,16 @@ class StepBuilder {
   bool at_once(uint32_t bucket) const {
     return layout_.buckets[bucket].reduced_at_once;
   }
-  // Whether no backward before has touched the bucket in what adds up in place.
-  bool IsFirstBackward(uint32_t bucket, uint32_t micro_batch) const {
-    return backwards_[bucket] ==
-           (spec_.begins_anew(layout_.buckets[bucket]) ? micro_batch : 0);
+  const std::vector<Window>& WindowsOf(uint32_t bucket) const {
+    return windows_[bucket].all();
   }
-  // Whether no backward of its micro-batch touches the bucket after `pass`:
-  // that of the first forward that does is the last.
-  bool IsLastBackward(uint32_t bucket, const Pass& pass) const {
-    const size_t passes_per_micro_batch = passes_.size() / spec_.micro_batches;
-    return pass.forward % passes_per_micro_batch == first_user_[bucket];
+  // Whether a window is followed by a reduction.
+  bool IsReduced(uint32_t bucket, uint32_t window) const {
+    return at_once(bucket) || window + 1 == WindowsOf(bucket).size();
+  }
+  // The pass that is added now.
+  uint32_t position() const {
+    return static_cast<uint32_t>(out_.pass_ops.size());
   }
   uint64_t ShardCount(uint32_t bucket) const {
     return layout_.buckets[bucket].count / spec_.num_shards();
@@ -147,11 +150,10 @@ class StepBuilder {
   const std::vector<Stay>& stays_;
   StepGraph& out_;
   GraphWriter writer_;
-  std::vector<size_t> first_user_;  // By bucket: the first pass of all.
+  const std::vector<Windows> windows_;  // By bucket.
+  std::vector<uint32_t> num_ended_;     // Of them, those that were reduced.
   // By bucket: the buffer that holds its parameters for the next pass.
   std::vector<commsched_buffer_id_t> current_;
-  // By bucket: the micro-batches in which a backward has touched it.
-  std::vector<uint32_t> backwards_;
   // In out_.gathered, which is in order of launches and of first uses.
   size_t next_gather_ = 0;
   size_t next_used_ = 0;

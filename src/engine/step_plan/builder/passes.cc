@@ -25,7 +25,6 @@ void StepBuilder::FindFirstUses() {
     for (uint32_t b : layout_.module_buckets[passes_[i].module]) {
       if (used[b]) continue;
       used[b] = true;
-      first_user_[b] = i;
       out_.first_use.push_back(b);
     }
   }
@@ -120,7 +119,7 @@ Status StepBuilder::AddPasses() {
     ENGINE_RETURN_IF_ERROR(AddPass(pass, ops));
     out_.pass_ops.push_back(std::move(ops));
     if (!ends_micro_batch) continue;
-    ENGINE_RETURN_IF_ERROR(AddReductions(pass.micro_batch));
+    ENGINE_RETURN_IF_ERROR(AddReductions());
   }
   return Status();
 }
@@ -145,19 +144,20 @@ Status StepBuilder::AddGathers(uint32_t launch) {
 
 std::vector<commsched_access_t> StepBuilder::PassAccesses(const Pass& pass,
                                                           PassOps& ops) {
-  const auto position = static_cast<uint32_t>(out_.pass_ops.size());
   for (; next_used_ < out_.gathered.size(); ++next_used_) {
     const Gathered& gathered = out_.gathered[next_used_];
-    if (gathered.stay.first != position) break;
+    if (gathered.stay.first != position()) break;
     current_[gathered.stay.bucket] = gathered.buffer;
   }
   std::vector<commsched_access_t> accesses;
   for (uint32_t b : layout_.module_buckets[pass.module]) {
     ops.values.push_back(current_[b]);
-    accesses.push_back(Access(current_[b], COMMSCHED_READ));
-    if (pass.backward) AddBackwardAccesses(b, pass, ops, accesses);
+    if (ReadsValues(pass.kind)) {
+      accesses.push_back(Access(current_[b], COMMSCHED_READ));
+    }
+    if (AddsGradients(pass.kind)) AddBackwardAccesses(b, pass, ops, accesses);
   }
-  if (pass.backward && spec_.scales_loss) {
+  if (IsBackward(pass.kind) && spec_.scales_loss) {
     accesses.push_back(Access(out_.control, COMMSCHED_READ));
   }
   return accesses;
@@ -167,12 +167,27 @@ void StepBuilder::AddBackwardAccesses(
     uint32_t bucket, const Pass& pass, PassOps& ops,
     std::vector<commsched_access_t>& accesses) {
   const BucketIds& ids = out_.buckets[bucket];
-  const bool first = IsFirstBackward(bucket, pass.micro_batch);
+  const bool first = windows_[bucket].Of(pass.micro_batch).first == position();
   if (first) ops.zeroed.push_back(bucket);
   ops.gradients.push_back(ids.of(BufferKind::kGradients, pass.micro_batch));
   accesses.push_back(Access(ops.gradients.back(),
                             first ? COMMSCHED_WRITE : COMMSCHED_READ_WRITE));
-  backwards_[bucket] = pass.micro_batch + 1;
+}
+
+double StepBuilder::FlopsOf(const Pass& pass) const {
+  const Module& module = modules_[pass.module];
+  switch (pass.kind) {
+    case PassKind::kForward:
+    case PassKind::kRecompute:
+    case PassKind::kNoGrad:
+      return module.forward_flops;
+    case PassKind::kBackward:
+      return module.backward_flops;
+    case PassKind::kBackwardInput:
+    case PassKind::kBackwardWeight:
+      return module.backward_flops / 2;
+  }
+  return 0;
 }
 
 // Each pass comes after the one before it: activations flow between them that
@@ -180,10 +195,7 @@ void StepBuilder::AddBackwardAccesses(
 Status StepBuilder::AddPass(const Pass& pass, PassOps& ops) {
   const std::vector<commsched_access_t> accesses = PassAccesses(pass, ops);
   const Module& m = modules_[pass.module];
-  const char* kind = pass.backward ? "backward"
-                     : pass.again  ? "recompute"
-                                   : "forward";
-  const std::string name = std::string(kind) + "[" +
+  const std::string name = std::string(OpName(pass.kind)) + "[" +
                            std::to_string(pass.micro_batch) + "]." +
                            PassName(m.name, pass.use);
   const commsched_op_id_t previous =
@@ -196,10 +208,10 @@ Status StepBuilder::AddPass(const Pass& pass, PassOps& ops) {
     desc.after = &previous;
     desc.num_after = 1;
   }
-  desc.flops = pass.backward ? m.backward_flops : m.forward_flops;
+  desc.flops = FlopsOf(pass);
   // Its work is in ops of its own; without a cost it would be one of which
   // nothing is known.
-  if (desc.flops == 0 && !m.steps[pass.backward ? 1 : 0].empty()) {
+  if (desc.flops == 0 && !m.steps[IsBackward(pass.kind) ? 1 : 0].empty()) {
     desc.cost_ns = 1;
   }
   ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &ops.op));
@@ -208,7 +220,7 @@ Status StepBuilder::AddPass(const Pass& pass, PassOps& ops) {
     if (first == kNoId) first = ops.op;
   }
   ENGINE_RETURN_IF_ERROR(AddInnerOps(name + ".", pass, ops));
-  return pass.backward ? AddConversions(pass, ops) : Status();
+  return AddsGradients(pass.kind) ? AddConversions(pass, ops) : Status();
 }
 
 Status StepBuilder::AddInnerOps(const std::string& prefix, const Pass& pass,
@@ -221,8 +233,9 @@ Status StepBuilder::AddInnerOps(const std::string& prefix, const Pass& pass,
                                std::vector<commsched_access_t>* accesses) {
     AddParameterAccesses(step, pass.micro_batch, accesses);
   };
-  return AddModuleSteps(modules_[pass.module].steps[pass.backward ? 1 : 0],
-                        std::move(context), &writer_, &ops.inner);
+  return AddModuleSteps(
+      modules_[pass.module].steps[IsBackward(pass.kind) ? 1 : 0],
+      std::move(context), &writer_, &ops.inner);
 }
 
 // Each bucket once.

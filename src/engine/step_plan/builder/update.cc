@@ -19,17 +19,22 @@ double OptimizerBytesPerElement(const StepSpec& spec, const Bucket& bucket) {
 
 }  // namespace
 
-// Declared in the order in which backward completes the buckets: last first.
-Status StepBuilder::AddReductions(uint32_t micro_batch) {
-  const bool last = micro_batch + 1 == spec_.micro_batches;
+// Of the windows that have ended, in the order in which backward mostly
+// completes the buckets: last first.
+Status StepBuilder::AddReductions() {
   for (uint32_t b : std::views::reverse(out_.first_use)) {
-    if (!last && !at_once(b)) continue;
-    ENGINE_RETURN_IF_ERROR(AddReduction(b, micro_batch));
+    for (uint32_t& window = num_ended_[b];
+         window < WindowsOf(b).size() && WindowsOf(b)[window].last < position();
+         ++window) {
+      if (!IsReduced(b, window)) continue;
+      ENGINE_RETURN_IF_ERROR(AddReduction(b, window));
+    }
   }
   return Status();
 }
 
-Status StepBuilder::AddReduction(uint32_t bucket, uint32_t micro_batch) {
+Status StepBuilder::AddReduction(uint32_t bucket, uint32_t window) {
+  const uint32_t micro_batch = WindowsOf(bucket)[window].micro_batch;
   std::string name =
       Indexed(sharded() ? "reduce_scatter" : "all_reduce", bucket);
   if (at_once(bucket)) name = Indexed(name.c_str(), micro_batch);
@@ -38,45 +43,50 @@ Status StepBuilder::AddReduction(uint32_t bucket, uint32_t micro_batch) {
   reduction.reduce_op = COMMSCHED_AVG;
   reduction.input =
       Access(out_.buckets[bucket].unreduced_in(micro_batch), COMMSCHED_READ);
-  reduction.output = Reduced(bucket, micro_batch, COMMSCHED_WRITE);
+  reduction.output = Reduced(bucket, window, COMMSCHED_WRITE);
   return writer_.AddCollective(name, reduction);
 }
 
-// Of the micro-batch before, for buckets that `pass` is the first to touch
-// again. The first one's reduction has nothing to add to.
+// Of the window before, for buckets that `pass` is the first to touch again or,
+// where a window begins before the last one ends, before it ends itself. The
+// first one's reduction has nothing to add to.
 Status StepBuilder::AddAccumulations(const Pass& pass, PassOps& ops) {
-  if (!pass.backward || pass.micro_batch == 0) return Status();
-  const bool first = pass.micro_batch == 1;
+  if (!AddsGradients(pass.kind)) return Status();
   for (uint32_t b : layout_.module_buckets[pass.module]) {
-    if (!at_once(b) || !IsFirstBackward(b, pass.micro_batch)) continue;
+    const uint32_t window = windows_[b].IndexOf(pass.micro_batch);
+    if (!at_once(b) || window == 0) continue;
+    const Window& at = WindowsOf(b)[window];
+    const bool overlaps = at.first < WindowsOf(b)[window - 1].last;
+    if (position() != (overlaps ? at.last : at.first)) continue;
+    const bool first = window == 1;
     if (first && !spec_.adds_first(layout_.buckets[b])) continue;
     ops.accumulations.push_back({b, kNoId, first});
     ENGINE_RETURN_IF_ERROR(
-        AddAccumulation(b, pass.micro_batch - 1, &ops.accumulations.back().op));
+        AddAccumulation(b, window - 1, &ops.accumulations.back().op));
   }
   return Status();
 }
 
-// What follows the last backward of a bucket in a micro-batch.
+// What follows the last backward of a window.
 Status StepBuilder::AddConversions(const Pass& pass, PassOps& ops) {
   const uint32_t mb = pass.micro_batch;
-  const bool last = mb + 1 == spec_.micro_batches;
   for (uint32_t b : layout_.module_buckets[pass.module]) {
-    if (!IsLastBackward(b, pass)) continue;
+    const uint32_t window = windows_[b].IndexOf(mb);
+    if (WindowsOf(b)[window].last != position()) continue;
     const Bucket& bucket = layout_.buckets[b];
     const BucketIds& ids = out_.buckets[b];
     if (spec_.folds(bucket)) {
       ENGINE_RETURN_IF_ERROR(
           AddConversion(Indexed(Indexed("fold", b).c_str(), mb),
                         {.count = bucket.count,
-                         .adds = mb > 0,
+                         .adds = window > 0,
                          .from_dtype = spec_.precision.parameters,
                          .into_dtype = kSumDType,
                          .from = ids.of(BufferKind::kGradients, mb),
                          .into = ids.of(BufferKind::kAccumulated)},
                         ops));
     }
-    if (!spec_.casts(bucket) || !(last || at_once(b))) continue;
+    if (!spec_.casts(bucket) || !IsReduced(b, window)) continue;
     const std::string name = Indexed("cast", b);
     ENGINE_RETURN_IF_ERROR(
         AddConversion(at_once(b) ? Indexed(name.c_str(), mb) : name,
@@ -105,21 +115,23 @@ Status StepBuilder::AddConversion(const std::string& name,
   return Status();
 }
 
-Status StepBuilder::AddAccumulation(uint32_t bucket, uint32_t micro_batch,
+Status StepBuilder::AddAccumulation(uint32_t bucket, uint32_t window,
                                     commsched_op_id_t* out_op) {
+  const uint32_t micro_batch = WindowsOf(bucket)[window].micro_batch;
   const uint64_t bytes =
       SizeOf(spec_.precision.reduced) + 2 * SizeOf(kSumDType);
   return writer_.AddCompute(
       Indexed(Indexed("accumulate", bucket).c_str(), micro_batch),
-      {Reduced(bucket, micro_batch, COMMSCHED_READ),
-       ReducedGradients(
-           bucket, micro_batch == 0 ? COMMSCHED_WRITE : COMMSCHED_READ_WRITE)},
+      {Reduced(bucket, window, COMMSCHED_READ),
+       ReducedGradients(bucket,
+                        window == 0 ? COMMSCHED_WRITE : COMMSCHED_READ_WRITE)},
       static_cast<double>(ShardCount(bucket) * bytes), out_op);
 }
 
 Status StepBuilder::AddLastAccumulation(uint32_t bucket) {
   if (!at_once(bucket)) return Status();
-  return AddAccumulation(bucket, spec_.micro_batches - 1,
+  return AddAccumulation(bucket,
+                         static_cast<uint32_t>(WindowsOf(bucket).size()) - 1,
                          &out_.buckets[bucket].accumulate);
 }
 

@@ -1,0 +1,93 @@
+#ifndef COMMSCHED_SRC_ENGINE_RUN_PASS_RUN_H_
+#define COMMSCHED_SRC_ENGINE_RUN_PASS_RUN_H_
+
+#include <cstdint>
+
+#include "checkpoint/status.h"
+#include "engine/model/model.h"
+#include "engine/run/bound_step.h"
+#include "engine/state/rank_state.h"
+#include "engine/step_plan/step_plan.h"
+#include "engine/tables/kernels.h"
+#include "engine/update/update.h"
+
+namespace commsched::engine {
+
+// Runs the ops of one pass after the other, of a step or of an evaluation. It
+// does not know which may come.
+//
+// Thread-compatible.
+class PassRun {
+ public:
+  // All that it points to outlives it.
+  struct Spec {
+    const Model* model = nullptr;
+    const Kernels* kernels = nullptr;
+    RankState* state = nullptr;
+    BoundStep* bound = nullptr;
+    Update* update = nullptr;
+  };
+
+  explicit PassRun(const Spec& spec) : spec_(spec) {}
+  PassRun(const PassRun&) = delete;
+  PassRun& operator=(const PassRun&) = delete;
+
+  // Passes are of `plan` until the next call; it outlives them.
+  void Bind(const StepPlan* plan) { plan_ = plan; }
+
+  // The pass at `index`. Its parameters are there then, and its gradients can
+  // be added to.
+  Status Begin(bool evaluating, uint64_t index);
+  // Issues what its gradients complete.
+  Status End();
+
+  // Ops that were added to its module, in their order.
+  bool has_op() const { return next_ < ops_->inner.size(); }
+  uint64_t next_op() const { return next_; }
+  Status BeginOp();
+  Status EndOp();
+
+  // Its collectives go as ever; what it adds to gradients is zeros. What it
+  // takes is not what the op costs.
+  Status RunEmpty(bool evaluating, uint64_t index);
+
+  // Ends the pass that has begun. What was added to its gradients, by it or
+  // before, and was not sent is taken back; the ops that it still has run
+  // empty.
+  Status Cancel();
+  // From then on passes that run empty take back what was added to their
+  // gradients and not sent, until the next call with false.
+  void SetCancelled(bool cancelled) { cancelled_ = cancelled; }
+
+  // Of the one that has begun.
+  const PassOps& ops() const { return *ops_; }
+
+ private:
+  const Pass& pass() const {
+    return evaluating_ ? plan_->forward().passes[index_]
+                       : plan_->graph().passes[index_];
+  }
+  Status Zero(uint32_t bucket);
+  // Of the gradients that it adds to.
+  Status ZeroAll();
+  Status ZeroInOp();
+  Status EndOpenOp();
+  Status RunOpsEmpty();
+  Status ConvertGradients();
+
+  const Spec spec_;
+  const StepPlan* plan_ = nullptr;
+
+  // Of the pass that has begun.
+  bool evaluating_ = false;
+  uint64_t index_ = 0;
+  const PassOps* ops_ = nullptr;
+  uint64_t next_ = 0;                  // In ops_->inner.
+  commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
+
+  bool cancelled_ = false;
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_RUN_PASS_RUN_H_

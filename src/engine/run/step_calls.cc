@@ -1,0 +1,375 @@
+#include "engine/run/step_calls.h"
+
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "engine/run/poison.h"
+
+namespace commsched::engine {
+namespace {
+
+// In an evaluation every forward is one.
+PassCall Known(bool evaluating, PassCall call) {
+  if (evaluating && call.kind == PassKind::kNoGrad) {
+    call.kind = PassKind::kForward;
+  }
+  return call;
+}
+
+// "op_begin of op 3 'forward.block.q', micro-batch 0"
+std::string OpCall(const Model& model, const char* which, uint32_t op,
+                   uint32_t micro_batch) {
+  return std::string("op_") + which + " of " + model.TextOfOp(op) +
+         ", micro-batch " + std::to_string(micro_batch);
+}
+
+// What helps where the order of modules has changed for good, if the call can
+// be part of an order, and that can be recorded.
+const char* AdviceOnOrder(const Model& model, const Cursor& cursor,
+                          const PassCall& call) {
+  if (call.module >= model.modules().size() ||
+      call.micro_batch > cursor.passes().back().micro_batch ||
+      !OrderRecorder::Check(model).ok()) {
+    return "";
+  }
+  return "; a program whose order has changed for good calls "
+         "commsched_engine_record_order() between steps";
+}
+
+}  // namespace
+
+StepCalls::StepCalls(Spec spec)
+    : spec_(std::move(spec)),
+      run_({.model = spec_.model,
+            .kernels = spec_.kernels,
+            .state = spec_.state,
+            .bound = spec_.bound,
+            .update = spec_.update}),
+      recorder_(spec_.model, spec_.may_skip),
+      step_cursor_(spec_.may_skip),
+      forward_cursor_(spec_.may_skip) {}
+
+void StepCalls::Bind(const StepPlan* plan, const Offload* offload) {
+  plan_ = plan;
+  offload_ = offload;
+  run_.Bind(plan);
+  const std::vector<std::string> names = spec_.model->ModuleNames();
+  step_cursor_.Take(&plan->graph().passes, names);
+  forward_cursor_.Take(&plan->forward().passes, names);
+}
+
+// ---- Order of calls ---------------------------------------------------------
+
+std::string StepCalls::ExpectedCall() const {
+  switch (phase_) {
+    case Phase::kNotBuilt:
+      return "build";
+    case Phase::kBetweenSteps:
+      return "step_begin";
+    case Phase::kReduced:
+      return "update";
+    case Phase::kStepped:
+      return "step_end";
+    case Phase::kInOp:
+      return ExpectedOpCall();
+    case Phase::kInPass:
+      if (recording_) {
+        return spec_.model->TextOfCall("end", recorder_.pass());
+      }
+      return run_.has_op() ? ExpectedOpCall() : cursor().ExpectedEnd();
+    case Phase::kBetweenPasses:
+      break;
+  }
+  if (recording_) return recorder_.Expected();
+  return cursor().Expected(evaluating_ ? "evaluation_end" : "update");
+}
+
+Status StepCalls::Failure() const {
+  ENGINE_RETURN_IF_ERROR(record_failure_);
+  ENGINE_RETURN_IF_ERROR(spec_.update->verdict());
+  if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(offload_->failure());
+  return spec_.bound->FailureOfSessions();
+}
+
+Status StepCalls::OutOfOrder(const std::string& call,
+                             const char* advice) const {
+  ENGINE_RETURN_IF_ERROR(Failure());
+  return FailedPrecondition("engine: " + call + " was called; expected " +
+                            ExpectedCall() + advice);
+}
+
+Status StepCalls::CheckDrained(const char* call) const {
+  if (between_steps() && drained_) return Status();
+  ENGINE_RETURN_IF_ERROR(Failure());
+  if (between_steps()) {
+    return FailedPrecondition(std::string("engine: ") + call +
+                              " was called after step " +
+                              std::to_string(steps_done_) + " without a drain");
+  }
+  return OutOfOrder(call);
+}
+
+// ---- Steps and evaluations --------------------------------------------------
+
+Status StepCalls::CompareValues() {
+  const Status agreed = spec_.agreement->OnValues(
+      {.model = spec_.model,
+       .plan = plan_,
+       .state = spec_.state,
+       .steps = steps(),
+       .loss_scale = &spec_.update->reported()},
+      [this] { return spec_.bound->FailureOfSessions(); });
+  if (!agreed.ok()) ENGINE_RETURN_IF_ERROR(Failure());
+  return agreed;
+}
+
+Status StepCalls::StepBegin(uint32_t micro_batches) {
+  if (!between_steps()) return OutOfOrder("step_begin");
+  const uint32_t planned = spec_.step->micro_batches;
+  if (micro_batches > planned) {
+    return InvalidArgument("engine: step_begin of " +
+                           std::to_string(micro_batches) + " micro-batches; " +
+                           std::to_string(planned) + " are planned");
+  }
+  ENGINE_RETURN_IF_ERROR(Failure());  // Of evaluations, too.
+  ENGINE_RETURN_IF_ERROR(spec_.update->CheckReports());
+  if (spec_.agreement->values_may_differ()) {
+    ENGINE_RETURN_IF_ERROR(CompareValues());
+  }
+  ENGINE_RETURN_IF_ERROR(recording_ ? BeginRecording(/*evaluating=*/false)
+                                    : spec_.bound->BeginStep(steps_begun_ + 1));
+  phase_ = Phase::kBetweenPasses;
+  step_cursor_.Restart(micro_batches == 0 ? planned : micro_batches);
+  run_.SetCancelled(false);
+  drained_ = false;
+  ++steps_begun_;
+  return recording_ ? Status() : spec_.update->FetchFirst();
+}
+
+Status StepCalls::EndPasses(const char* call) {
+  if (recording_) {
+    if (phase_ != Phase::kBetweenPasses || !recorder_.EndsWith({})) {
+      return OutOfOrder(call);
+    }
+    ENGINE_RETURN_IF_ERROR(EndRecording());
+  }
+  if (phase_ != Phase::kBetweenPasses || evaluating_ || !cursor().CanEnd()) {
+    return OutOfOrder(call);
+  }
+  ENGINE_RETURN_IF_ERROR(PassTo(cursor().passes().size()));
+  phase_ = Phase::kReduced;
+  return Status();
+}
+
+Status StepCalls::Norm(double* out_norm) {
+  if (!spec_.step->needs_norm()) {
+    return FailedPrecondition(
+        "engine: no norm is computed, since norm, clip_norm, loss_scale and "
+        "check_finite are 0");
+  }
+  if (phase_ == Phase::kStepped || phase_ == Phase::kBetweenSteps) {
+    if (!spec_.update->has_norm()) {
+      return FailedPrecondition(
+          "engine: norm was called before the first step");
+    }
+    ENGINE_RETURN_IF_ERROR(spec_.kernels->Synchronize());
+    ENGINE_RETURN_IF_ERROR(spec_.update->CheckReports());
+    *out_norm = spec_.update->reported().norm;
+    return Status();
+  }
+  if (phase_ != Phase::kReduced) ENGINE_RETURN_IF_ERROR(EndPasses("norm"));
+  ENGINE_RETURN_IF_ERROR(Failure());
+  return spec_.update->ReadNorm(out_norm);
+}
+
+// Each op waits for what it reads, and learns there that it will not come. So
+// no bucket is stepped with what a failure left; say which it would be.
+Status StepCalls::Step(const commsched_engine_update_args_t& args) {
+  if (built()) ENGINE_RETURN_IF_ERROR(spec_.update->CheckArgs(args));
+  Status stepped;
+  if (phase_ != Phase::kReduced) stepped = EndPasses("update");
+  if (stepped.ok()) {
+    stepped = spec_.update->Step(step_offset_ + steps_begun_, args);
+  }
+  if (stepped.ok()) phase_ = Phase::kStepped;
+  if (stepped.ok() || !spec_.update->verdict().ok() || Failure().ok()) {
+    return stepped;
+  }
+  const Poison poison = {plan_, spec_.bound->session(), Failure(), "update"};
+  ENGINE_RETURN_IF_ERROR(poison.RefuseAll());
+  return stepped;
+}
+
+// Once the optimizer has stepped there is nothing to take back, and once all
+// passes are over nothing that this rank alone could.
+Status StepCalls::Cancel(bool all) {
+  const bool in_step = phase_ == Phase::kBetweenPasses ||
+                       phase_ == Phase::kInPass || phase_ == Phase::kInOp;
+  if (phase_ == Phase::kStepped) return Failure();
+  if (phase_ == Phase::kReduced) {
+    ENGINE_RETURN_IF_ERROR(Failure());
+    return all ? spec_.update->CancelStep() : Status();
+  }
+  if (!in_step || evaluating_) return OutOfOrder("step_cancel");
+  ENGINE_RETURN_IF_ERROR(Failure());
+  if (recording_) {
+    return Status(COMMSCHED_UNIMPLEMENTED,
+                  "engine: step_cancel of a step in which the order of modules "
+                  "is recorded is not there yet; commsched_engine_abort() ends "
+                  "training on all ranks");
+  }
+  if (all) ENGINE_RETURN_IF_ERROR(spec_.update->CancelStep());
+  run_.SetCancelled(true);
+  if (phase_ != Phase::kBetweenPasses) {
+    ENGINE_RETURN_IF_ERROR(run_.Cancel());
+    cursor().Advance();
+    phase_ = Phase::kBetweenPasses;
+  }
+  return PassTo(cursor().passes().size());
+}
+
+Status StepCalls::StepEnd() {
+  if (phase_ != Phase::kStepped) return OutOfOrder("step_end");
+  ENGINE_RETURN_IF_ERROR(spec_.bound->EndStep());
+  phase_ = Phase::kBetweenSteps;
+  ++steps_done_;
+  return Status();
+}
+
+Status StepCalls::Drain() {
+  if (!between_steps()) return OutOfOrder("drain");
+  ENGINE_RETURN_IF_ERROR(Failure());  // Of evaluations, too.
+  if (!recording_) {
+    ENGINE_RETURN_IF_ERROR(spec_.bound->Drain());
+    ENGINE_RETURN_IF_ERROR(spec_.update->ReportRates());
+    ENGINE_RETURN_IF_ERROR(spec_.kernels->Synchronize());
+    ENGINE_RETURN_IF_ERROR(spec_.update->CheckReports());
+  }
+  drained_ = true;
+  return Status();
+}
+
+Status StepCalls::EvaluationBegin() {
+  if (!between_steps()) return OutOfOrder("evaluation_begin");
+  ENGINE_RETURN_IF_ERROR(Drain());
+  if (recording_) ENGINE_RETURN_IF_ERROR(BeginRecording(/*evaluating=*/true));
+  ENGINE_RETURN_IF_ERROR(spec_.bound->BeginEvaluation());
+  evaluating_ = true;
+  phase_ = Phase::kBetweenPasses;
+  forward_cursor_.Restart(1);
+  return Status();
+}
+
+Status StepCalls::EvaluationEnd() {
+  if (phase_ != Phase::kBetweenPasses || !evaluating_ ||
+      (!recording_ && !cursor().CanEnd())) {
+    return OutOfOrder("evaluation_end");
+  }
+  if (recording_) {
+    ENGINE_RETURN_IF_ERROR(EndRecording());
+  } else {
+    ENGINE_RETURN_IF_ERROR(PassTo(cursor().passes().size()));
+    ENGINE_RETURN_IF_ERROR(spec_.bound->EndEvaluation());
+  }
+  evaluating_ = false;
+  phase_ = Phase::kBetweenSteps;
+  return Status();
+}
+
+// ---- Passes -----------------------------------------------------------------
+
+Status StepCalls::PassBegin(const PassCall& call) {
+  if (recording_) {
+    if (OrderRecorder::IsRecorded(Known(evaluating_, call)))
+      return RecordPass(Known(evaluating_, call));
+    if (phase_ != Phase::kBetweenPasses || !recorder_.EndsWith(call)) {
+      return OutOfOrder(spec_.model->TextOfCall("begin", call));
+    }
+    ENGINE_RETURN_IF_ERROR(EndRecording());
+  }
+  if (phase_ != Phase::kBetweenPasses) {
+    return OutOfOrder(spec_.model->TextOfCall("begin", call));
+  }
+  const std::optional<uint64_t> index = cursor().Next(Known(evaluating_, call));
+  if (!index.has_value()) {
+    return OutOfOrder(spec_.model->TextOfCall("begin", call),
+                      AdviceOnOrder(*spec_.model, cursor(), call));
+  }
+  ENGINE_RETURN_IF_ERROR(PassTo(*index));
+  cursor().Begin(/*left_out=*/false);
+  if (evaluating_) ENGINE_RETURN_IF_ERROR(Failure());
+  ENGINE_RETURN_IF_ERROR(run_.Begin(evaluating_, *index));
+  phase_ = Phase::kInPass;
+  const bool gathered = spec_.step->zero_stage == 3;
+  if (evaluating_ || (IsBackward(call.kind) && !gathered)) return Status();
+  return spec_.bound->CheckVersions(cursor().pass(), run_.ops(), steps_done_);
+}
+
+Status StepCalls::PassEnd(const PassCall& call) {
+  if (recording_) return EndRecordedPass(Known(evaluating_, call));
+  if (phase_ != Phase::kInPass || !cursor().IsAt(Known(evaluating_, call)) ||
+      run_.has_op()) {
+    return OutOfOrder(spec_.model->TextOfCall("end", call));
+  }
+  ENGINE_RETURN_IF_ERROR(run_.End());
+  phase_ = Phase::kBetweenPasses;
+  cursor().Advance();
+  return Status();
+}
+
+// Passes that the caller leaves out, up to `target`.
+Status StepCalls::PassTo(uint64_t target) {
+  while (cursor().index() < target) {
+    ENGINE_RETURN_IF_ERROR(RunEmpty(/*left_out=*/true));
+  }
+  return Status();
+}
+
+Status StepCalls::RunEmpty(bool left_out) {
+  if (evaluating_) ENGINE_RETURN_IF_ERROR(Failure());
+  cursor().Begin(left_out);
+  ENGINE_RETURN_IF_ERROR(run_.RunEmpty(evaluating_, cursor().index()));
+  cursor().Advance();
+  return Status();
+}
+
+// ---- Ops within modules -----------------------------------------------------
+
+// In a module with ops that are not over.
+std::string StepCalls::ExpectedOpCall() const {
+  const uint32_t micro_batch = cursor().pass().micro_batch;
+  uint32_t op = 0;
+  while (!IsNextOp(op, micro_batch)) ++op;
+  return OpCall(*spec_.model, phase_ == Phase::kInOp ? "end" : "begin", op,
+                micro_batch);
+}
+
+bool StepCalls::IsNextOp(uint32_t op, uint32_t micro_batch) const {
+  if (op >= spec_.model->ops().size()) return false;
+  const AddedOp& added = spec_.model->ops()[op];
+  const Pass& pass = cursor().pass();
+  return added.index == run_.next_op() && added.module == pass.module &&
+         added.backward == IsBackward(pass.kind) &&
+         micro_batch == pass.micro_batch;
+}
+
+Status StepCalls::OpBegin(uint32_t op, uint32_t micro_batch) {
+  if (phase_ != Phase::kInPass || recording_ || !IsNextOp(op, micro_batch)) {
+    return OutOfOrder(OpCall(*spec_.model, "begin", op, micro_batch));
+  }
+  ENGINE_RETURN_IF_ERROR(run_.BeginOp());
+  phase_ = Phase::kInOp;
+  return Status();
+}
+
+Status StepCalls::OpEnd(uint32_t op, uint32_t micro_batch) {
+  if (phase_ != Phase::kInOp || !IsNextOp(op, micro_batch)) {
+    return OutOfOrder(OpCall(*spec_.model, "end", op, micro_batch));
+  }
+  ENGINE_RETURN_IF_ERROR(run_.EndOp());
+  phase_ = Phase::kInPass;
+  return Status();
+}
+
+}  // namespace commsched::engine
