@@ -32,7 +32,7 @@ TEST(AgreedValuesTest, ANumberIsFiniteNeverZeroAndStaysWhenZerosAreAdded) {
 
 TEST(AgreedValuesTest, TheFirstValueThatDiffersIsNamedWithBoth) {
   EXPECT_EQ(TextOf(DifferenceAt(0, PairOf(3e-4f, 1), PairOf(1e-4f, 1))),
-            "lr: 0.0003, 1e-04");
+            "lr: 3e-04, 1e-04");
   EXPECT_EQ(TextOf(DifferenceAt(0, PairOf(0, 1), PairOf(0, kLeast))),
             "clip_norm: 1, 1e-45");
   EXPECT_EQ(TextOf(DifferenceAt(3, PairOf(1, 0), PairOf(1, 0.1f))),

@@ -20,7 +20,7 @@ Pair Unpacked(double number) {
           std::bit_cast<float>(static_cast<uint32_t>(bits & ~kHasCome))};
 }
 
-// "0.0003": the fewest digits that tell it from other floats.
+// "0.5": the fewest digits that tell it from other floats.
 std::string TextOfFloat(float value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof(text), value);

@@ -23,7 +23,7 @@ void SetAgreedValues(const commsched_engine_update_args_t& args,
 // two ranks.
 struct Difference {
   std::string name;                // "lr", "decay of option set 2"
-  std::string of_first, of_other;  // "0.0003"
+  std::string of_first, of_other;  // "0.5"
 };
 Difference DifferenceAt(size_t index, double first, double other);
 
