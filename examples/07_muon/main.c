@@ -9,7 +9,7 @@
 
 #include "commsched/engine.h"
 
-enum { RANKS = 2, INPUTS = 8, HIDDEN = 32, BATCH = 16, STEPS = 60 };
+enum { RANKS = 2, INPUTS = 4, HIDDEN = 32, BATCH = 32, STEPS = 200 };
 enum { W1, W2, W3, PARAMETERS }; /* Ids, in the order of registration. */
 
 static const char* const kNames[] = {"w1", "w2", "w3"};
@@ -142,8 +142,8 @@ static float noise(uint32_t* state) {
   return (float)(int32_t)*state / 2147483648.0f;
 }
 
-/* y = w3 tanh(w2 tanh(w1 x)) learns x0 * x1; adds the gradients of one sample
- * and returns its loss. */
+/* y = w3 tanh(w2 tanh(w1 x)) learns x0 * x1 * x2; adds the gradients of one
+ * sample and returns its loss. */
 static double learn(const float* const w[], float* const d[],
                     uint32_t* random) {
   float x[INPUTS], h1[HIDDEN], h2[HIDDEN], d2[HIDDEN], y = 0;
@@ -152,7 +152,7 @@ static double learn(const float* const w[], float* const d[],
   for (int i = 0; i < HIDDEN; ++i) h1[i] = tanhf(h1[i]);
   multiply(w[W2], h1, 0, HIDDEN, HIDDEN, 1, h2);
   for (int i = 0; i < HIDDEN; ++i) y += w[W3][i] * (h2[i] = tanhf(h2[i]));
-  const float error = y - x[0] * x[1];
+  const float error = y - x[0] * x[1] * x[2];
   const float signal = 2 * error / BATCH;
   for (int i = 0; i < HIDDEN; ++i) {
     d[W3][i] += signal * h2[i];
