@@ -112,14 +112,11 @@ Status Model::AddParameter(const commsched_parameter_desc_t& desc,
   }
   *out_parameter = static_cast<uint32_t>(parameters_.size());
   modules_[module].used.push_back(*out_parameter);
-  parameters_.push_back({.name = name,
-                         .count = count,
-                         .num_dims = num_dims,
-                         .module = module,
-                         .dims = {dims, dims + num_dims},
-                         .option_set = desc.option_set,
-                         .atomic = desc.atomic != 0,
-                         .replicated_over = desc.replicated_over});
+  Parameter added = {name, count, num_dims, module, {dims, dims + num_dims}};
+  added.option_set = desc.option_set;
+  added.atomic = desc.atomic != 0;
+  added.replicated_over = desc.replicated_over;
+  parameters_.push_back(std::move(added));
   num_elements_ = total + count;
   return Status();
 }
@@ -235,8 +232,7 @@ Status Model::StepPasses(const Sequence& sequence, uint32_t micro_batches,
   return Status();
 }
 
-// ---- Within modules
-// ----------------------------------------------------------
+// ---- Within modules ---------------------------------------------------------
 
 // A graph that has only what modules exchange, to which all of it is added
 // first: what a graph refuses is refused when it is registered, and nothing
@@ -355,8 +351,7 @@ Status Model::AddCollective(uint32_t module,
   return AddStep(module, backward, ModuleStep(desc));
 }
 
-// ---- For messages and plans
-// --------------------------------------------------
+// ---- For messages and plans -------------------------------------------------
 
 std::string Model::TextOfOp(uint32_t op) const {
   std::string text = "op " + std::to_string(op);
