@@ -100,6 +100,28 @@ TEST_P(EndOfStepTest, BetasOfAnOptionSetAreThoseOfATable) {
   ExpectTheSame(RunToy(run), of_table);
 }
 
+// What the description says of two dimensions and of one, said of two sets.
+TEST_P(EndOfStepTest, EachOptionSetHasItsOwnDecay) {
+  ToyRun run = Run();
+  const ToyResult described = RunToy(run);
+  run.engine.option_sets = 2;
+  run.describe = [](uint32_t, commsched_parameter_desc_t* desc) {
+    desc->option_set = desc->num_dims >= 2 ? 1 : 0;
+  };
+  const float decay = run.engine.weight_decay;
+  run.engine.weight_decay = 0.7f;
+  run.update = [decay](commsched_engine_t* engine) {
+    commsched_option_values_t sets[2] = {commsched_option_values_init(),
+                                         commsched_option_values_init()};
+    sets[1].decay = decay;
+    commsched_engine_update_args_t args = UpdateArgs(kToyLearningRate);
+    args.sets = sets;
+    args.num_sets = 2;
+    return Message(commsched_engine_update(engine, &args));
+  };
+  ExpectTheSame(RunToy(run), described);
+}
+
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndModes, EndOfStepTest,
                          Combine(Values(1, 2, 4), Values(0u, 1u, 2u, 3u),
                                  Values(true, false)));

@@ -103,6 +103,9 @@ struct ToyRun {
   std::shared_ptr<TestPools> pools;     // Null: the optimizer's is memory.
   std::shared_ptr<ToyDevices> devices;  // Null: ranks compute on the host.
 
+  // Says more of a parameter; empty: all else is at its default.
+  std::function<void(uint32_t parameter, commsched_parameter_desc_t* desc)>
+      describe;
   // Updates a step; empty: with kToyLearningRate. "" or a message.
   std::function<std::string(commsched_engine_t*)> update;
   // Called before each forward and backward of a step; empty: nothing is.

@@ -45,8 +45,16 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
         commsched_engine_last_error());
   }
   for (const ToyParameter& p : ToyParameters()) {
-    Require(AddParameter(model_.get(), p.module, p.name, p.dims.data(),
-                         static_cast<uint32_t>(p.dims.size()), &id),
+    commsched_parameter_desc_t parameter = commsched_parameter_desc_init();
+    parameter.module = p.module;
+    parameter.name = p.name;
+    parameter.dims = p.dims.data();
+    parameter.num_dims = static_cast<uint32_t>(p.dims.size());
+    if (run.describe != nullptr) {
+      run.describe(static_cast<uint32_t>(&p - ToyParameters().data()),
+                   &parameter);
+    }
+    Require(commsched_model_add_parameter(model_.get(), &parameter, &id),
             commsched_engine_last_error());
   }
   Require(commsched_model_use_parameter(model_.get(), 3, 1),

@@ -108,6 +108,36 @@ TEST_P(WholeTensorsTest, ItsCheckpointGoesOnOnAnotherNumberOfRanks) {
   EXPECT_EQ(TrainToy(stretch), "");
 }
 
+// With AdamW, whose bits do not depend on where shards end.
+TEST_P(WholeTensorsTest, OnlyAnAtomicParameterIsSteppedAsOne) {
+  ToyRun run = Run();
+  run.optimizer = commsched_adamw(0.9f, 0.95f, 1e-8f);
+  const ToyResult plain = RunToy(run);
+  ASSERT_EQ(plain.error, "");
+  constexpr uint32_t kAtomic = 4;
+  g_cut_segments = 0;
+  run.describe = [](uint32_t parameter, commsched_parameter_desc_t* desc) {
+    desc->atomic = parameter == kAtomic ? 1 : 0;
+  };
+  run.optimizer.step = [](const commsched_optimizer_table_t* self,
+                          commsched_stream_t stream,
+                          const commsched_optimizer_bucket_t* bucket) {
+    for (uint32_t s = 0; s < bucket->num_segments; ++s) {
+      const commsched_optimizer_segment_t& segment = bucket->segments[s];
+      if (segment.parameter == kAtomic &&
+          segment.count != ToyParameters()[kAtomic].count()) {
+        ++g_cut_segments;
+      }
+    }
+    const auto adamw = commsched_adamw(0.9f, 0.95f, 1e-8f);
+    return adamw.step(self, stream, bucket);
+  };
+  const ToyResult atomic = RunToy(run);
+  ASSERT_EQ(atomic.error, "");
+  EXPECT_EQ(g_cut_segments, 0u);
+  EXPECT_TRUE(SameBits(atomic.weights[0], plain.weights[0]));
+}
+
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndBuckets, WholeTensorsTest,
                          Combine(Values(2, 3, 4), Values(1u, 2u, 3u),
                                  Values(uint64_t{4096}, uint64_t{1} << 20)));
