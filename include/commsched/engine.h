@@ -224,7 +224,10 @@ typedef struct commsched_engine_desc {
   /// predicted to get shorter, or as long with fewer of them, and to take no
   /// more than a thirty-second more memory.
   uint32_t bucket_merge;
-  uint32_t reserved;  ///< 0.
+  /// 1: commsched_engine_gradient_ready() is called, so that a bucket can be
+  /// reduced in the middle of a pass: with an op of its own, once all gradients
+  /// that the pass adds to it are ready. 0: at the end of the pass.
+  uint32_t gradient_ready;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -490,6 +493,53 @@ COMMSCHED_API commsched_status_t commsched_engine_pass_begin(
 /// Since:     0.3
 COMMSCHED_API commsched_status_t commsched_engine_pass_end(
     commsched_engine_t* engine, const commsched_pass_t* pass);
+
+/// Where a gradient may be added to, in the pass that has begun: zeroed before
+/// the first of the step, or of the micro-batch if its bucket is reduced in
+/// each. As commsched_engine_parameter_address() gives it, and refused outside
+/// of passes that add to it.
+///
+/// Ownership: the memory is the engine's; valid until pass_end.
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            NOT_FOUND            no such parameter
+///            FAILED_PRECONDITION  not within a BACKWARD or BACKWARD_WEIGHT of
+///            a
+///                                 module that uses the parameter
+///            or the session's first failure
+/// Since:     0.3
+COMMSCHED_API commsched_status_t commsched_engine_gradient_begin(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    void** out_gradient);
+
+/// All that the pass which has begun adds to a gradient is there. With the last
+/// one of its module's parameters in a bucket, the bucket's reduction is
+/// issued, if no later pass adds to it. Gradients of which this is not said are
+/// ready at pass_end, which nobody has to say. After the ops of the module, if
+/// it has any (engine_ops.h).
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    NOT_FOUND            no such parameter
+///            FAILED_PRECONDITION  as gradient_begin; `gradient_ready` of the
+///                                 engine's description is 0; it was ready in
+///                                 this pass before; ops are to come
+///            or the session's first failure
+/// Since:     0.3
+COMMSCHED_API commsched_status_t commsched_engine_gradient_ready(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter);
+
+/// Says that a step has no gradient of a parameter on this rank. Not there yet:
+/// such a gradient counts as one of zeros.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    NOT_FOUND      no such parameter
+///            UNIMPLEMENTED  always
+/// Since:     0.3
+COMMSCHED_API commsched_status_t commsched_engine_gradient_absent(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter);
 
 /// For whom a step is cancelled.
 typedef uint32_t commsched_cancel_scope_t;

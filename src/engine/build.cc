@@ -111,12 +111,12 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   spec.optimizer_state = optimizer.memory_name();
   spec.moments = optimizer.table().state_values;
   spec.precision = MakePrecision(desc);
+  spec.gradient_ready = desc.gradient_ready != 0;
   spec.offloads = has_pool && spec.state_values() > 0;
   return spec;
 }
 
-// The groups of an axis have no rank in common, so that the first one tells
-// them apart.
+// Groups of an axis have no rank in common: the first tells them apart.
 std::string SliceOf(const commsched_engine_desc_t& desc) {
   const int32_t size = commsched_group_size(desc.group);
   if (size == commsched_context_world_size(desc.context)) return "";

@@ -12,6 +12,7 @@ namespace engine = commsched::engine;
 using engine::AtBoundary;
 using engine::CopyIn;
 using engine::FillInfo;
+using GradientCall = engine::StepCalls::GradientCall;
 using engine::NotNull;
 using engine::PassCall;
 using engine::Status;
@@ -176,6 +177,35 @@ commsched_status_t commsched_engine_step_begin(
     commsched_step_desc_t copy = commsched_step_desc_init();
     if (desc != nullptr) ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
     return engine->engine.calls().StepBegin(copy.micro_batches);
+  });
+}
+
+commsched_status_t commsched_engine_gradient_begin(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    void** out_gradient) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(out_gradient, "out_gradient"));
+    ENGINE_RETURN_IF_ERROR(
+        engine->engine.calls().Gradient(GradientCall::kBegin, parameter));
+    const void* values = nullptr;
+    return engine->engine.ParameterAddress(parameter, &values, out_gradient);
+  });
+}
+
+commsched_status_t commsched_engine_gradient_ready(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine.calls().Gradient(GradientCall::kReady, parameter);
+  });
+}
+
+commsched_status_t commsched_engine_gradient_absent(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine.calls().Gradient(GradientCall::kAbsent, parameter);
   });
 }
 

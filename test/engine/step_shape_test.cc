@@ -215,11 +215,11 @@ void ExpectNobodySteps(ToyRun run) {
 
 TEST(StepCancelTest, OfAllRanksIsAStepThatNobodyTakes) {
   for (uint32_t stage = 1; stage <= 3; ++stage) {
-    for (const uint32_t optimizer : {COMMSCHED_ADAMW, COMMSCHED_SGD}) {
+    for (const commsched_optimizer_table_t& optimizer :
+         {commsched_adamw(0.9f, 0.95f, 1e-8f), commsched_sgd(0.9f, 0)}) {
       SCOPED_TRACE(stage);
       ToyRun run = ShapeRun(stage, stage % 2);
-      run.engine.optimizer = optimizer;
-      run.engine.momentum = optimizer == COMMSCHED_SGD ? 0.9f : 0;
+      run.engine.optimizer = &optimizer;
       run.engine.loss_scale = 1024;
       ExpectNobodySteps(run);
     }

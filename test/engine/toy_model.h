@@ -129,6 +129,9 @@ struct ToyRun {
   // Whether a rank cancels the step before a begin, or within that pass, when
   // it has added gradients.
   std::function<ToyCancel(const ToyBegin&)> cancels;
+  // Of which parameters a backward says that the gradient is ready. On the host
+  // only.
+  std::function<bool(const ToyPass&, uint32_t parameter)> ready;
   commsched_cancel_scope_t cancel_scope = COMMSCHED_CANCEL_LOCAL;
   // The passes of a step, if not those by default. On the host only.
   std::vector<commsched_pass_t> passes;

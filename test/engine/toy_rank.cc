@@ -200,6 +200,7 @@ std::string ToyRank::Backward(uint32_t module, uint32_t step,
   });
   const ToyBegin at = {.pass = {rank_, step, micro_batch, module},
                        .backward = true};
+  RETURN_MESSAGE_IF_ERROR(SayReady(at.pass));
   if (run_.Cancels(at) == ToyCancel::kWithin) return Cancel();
   RETURN_MESSAGE_IF_ERROR(BackwardEnd(engine_, module, micro_batch));
   return run_.devices == nullptr ? failure_ : "";
@@ -308,6 +309,7 @@ std::string ToyRank::BackwardWeight(uint32_t module, uint32_t step,
     values_[used[i]] = kept_[module][i].data();
   }
   AddToyGradients(module, step, micro_batch);
+  RETURN_MESSAGE_IF_ERROR(SayReady({rank_, step, micro_batch, module}));
   RETURN_MESSAGE_IF_ERROR(
       PassEnd(engine_, COMMSCHED_BACKWARD_WEIGHT, module, micro_batch));
   return "";
@@ -335,6 +337,15 @@ std::string ToyRank::Backwards(uint32_t step, uint32_t mb, const Look& look) {
       std::string message = Backward(order_[i], step, mb, look);
       if (!message.empty()) return message;
     }
+  }
+  return "";
+}
+
+std::string ToyRank::SayReady(const ToyPass& pass) {
+  if (run_.ready == nullptr) return "";
+  for (uint32_t p : ToyModules()[pass.module].used) {
+    if (!run_.ready(pass, p)) continue;
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_gradient_ready(engine_, p));
   }
   return "";
 }

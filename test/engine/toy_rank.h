@@ -52,6 +52,7 @@ class ToyRank {
   double Checksum(uint32_t module) const;
   std::string RecordAgain(uint32_t step);
   std::string Cancel();
+  std::string SayReady(const ToyPass& pass);
   std::string Forward(commsched_pass_kind_t kind, uint32_t module,
                       uint32_t micro_batch);
   std::string PassOfList(const commsched_pass_t& pass, uint32_t step,

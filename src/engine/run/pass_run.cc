@@ -1,5 +1,7 @@
 #include "engine/run/pass_run.h"
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 namespace commsched::engine {
@@ -10,6 +12,8 @@ Status PassRun::Begin(bool evaluating, uint64_t index) {
   ops_ = evaluating ? &plan_->forward().pass_ops[index]
                     : &plan_->graph().pass_ops[index];
   next_ = 0;
+  is_sent_.assign(ops_->ready.size(), 0);
+  is_ready_.assign(spec_.model->modules()[pass().module].used.size(), 0);
   if (evaluating && !spec_.bound->evaluation_meets()) return Status();
   for (const Accumulation& each : ops_->accumulations) {
     ENGINE_RETURN_IF_ERROR(
@@ -37,9 +41,60 @@ Status PassRun::ZeroAll() {
 }
 
 Status PassRun::End() {
-  spec_.state->HideBuckets(*plan_, pass().module);
   ENGINE_RETURN_IF_ERROR(EndOpenOp());
-  return ConvertGradients();
+  return Finish();
+}
+
+Status PassRun::Finish() {
+  for (size_t i = 0; i < ops_->ready.size(); ++i) {
+    ENGINE_RETURN_IF_ERROR(Send(i));
+  }
+  spec_.state->HideBuckets(*plan_, pass().module);
+  if (ops_->tail == kNoId) return ConvertGradients();
+  ENGINE_RETURN_IF_ERROR(spec_.bound->Before(ops_->tail));
+  return spec_.bound->After(ops_->tail);
+}
+
+// ---- Gradients that are ready -----------------------------------------------
+
+Status PassRun::Ready(uint32_t parameter) {
+  const Module& module = spec_.model->modules()[pass().module];
+  const auto refuse = [&](const std::string& why) {
+    return FailedPrecondition("engine: gradient_ready of '" +
+                              spec_.model->parameters()[parameter].name + "'" +
+                              why);
+  };
+  if (has_op()) {
+    return refuse(" before the ops of module '" + module.name + "' are over");
+  }
+  const auto found =
+      std::find(module.used.begin(), module.used.end(), parameter);
+  uint8_t& is_ready =
+      is_ready_[static_cast<size_t>(found - module.used.begin())];
+  if (is_ready != 0) return refuse(", which was ready in this pass before");
+  is_ready = 1;
+  const uint32_t bucket = plan_->layout().slots[parameter].bucket;
+  for (size_t i = 0; i < ops_->ready.size(); ++i) {
+    if (ops_->ready[i].bucket != bucket) continue;
+    uint32_t left = 0;
+    for (size_t u = 0; u < module.used.size(); ++u) {
+      const bool here = plan_->layout().slots[module.used[u]].bucket == bucket;
+      if (here && is_ready_[u] == 0) ++left;
+    }
+    return left == 0 ? Send(i) : Status();
+  }
+  return Status();
+}
+
+Status PassRun::Send(size_t index) {
+  if (is_sent_[index] != 0) return Status();
+  is_sent_[index] = 1;
+  const BucketReady& ready = ops_->ready[index];
+  ENGINE_RETURN_IF_ERROR(EndOpenOp());
+  ENGINE_RETURN_IF_ERROR(spec_.bound->Before(ready.op));
+  if (cancelled_) ENGINE_RETURN_IF_ERROR(Zero(ready.bucket));
+  ENGINE_RETURN_IF_ERROR(spec_.bound->After(ready.op));
+  return ConvertGradients(ready.bucket);
 }
 
 Status PassRun::BeginOp() {
@@ -68,13 +123,12 @@ Status PassRun::EndOpenOp() {
 Status PassRun::RunEmpty(bool evaluating, uint64_t index) {
   ENGINE_RETURN_IF_ERROR(Begin(evaluating, index));
   if (cancelled_) ENGINE_RETURN_IF_ERROR(ZeroAll());
-  spec_.state->HideBuckets(*plan_, pass().module);
   if (open_op_ != kNoId) {
     ENGINE_RETURN_IF_ERROR(spec_.bound->After(open_op_));
     open_op_ = kNoId;
   }
   ENGINE_RETURN_IF_ERROR(RunOpsEmpty());
-  return ConvertGradients();
+  return Finish();
 }
 
 Status PassRun::RunOpsEmpty() {
@@ -89,7 +143,7 @@ Status PassRun::RunOpsEmpty() {
 // over, in those ops of its module that add to them. What none of these adds to
 // has been sent.
 Status PassRun::Cancel() {
-  if (open_op_ == ops_->op) {
+  if (open_op_ != kNoId && open_op_ == ops_->op) {
     ENGINE_RETURN_IF_ERROR(ZeroAll());
     ENGINE_RETURN_IF_ERROR(EndOpenOp());
     ENGINE_RETURN_IF_ERROR(RunOpsEmpty());
@@ -99,8 +153,7 @@ Status PassRun::Cancel() {
     ENGINE_RETURN_IF_ERROR(ZeroInOp());
     ENGINE_RETURN_IF_ERROR(EndOp());
   }
-  spec_.state->HideBuckets(*plan_, pass().module);
-  return ConvertGradients();
+  return Finish();
 }
 
 // Of the op that has begun.
@@ -119,10 +172,11 @@ Status PassRun::ZeroInOp() {
 
 // Of a backward: gradients that are not of the type they add up in, or travel.
 // Once a step is cancelled there is nothing in their sum.
-Status PassRun::ConvertGradients() {
+Status PassRun::ConvertGradients(uint32_t bucket) {
   const std::vector<Conversion>& conversions = ops_->conversions;
   for (size_t i = 0; i < conversions.size(); ++i) {
     const Conversion& each = conversions[i];
+    if (bucket != kNoId && each.bucket != bucket) continue;
     const auto& [from, into] = spec_.bound->conversions(index_)[i];
     ENGINE_RETURN_IF_ERROR(spec_.bound->Run(each.op, [&, from = from,
                                                       into = into] {

@@ -2,6 +2,7 @@
 #define COMMSCHED_SRC_ENGINE_RUN_PASS_RUN_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "checkpoint/status.h"
 #include "engine/model/model.h"
@@ -47,6 +48,9 @@ class PassRun {
   Status BeginOp();
   Status EndOp();
 
+  // All that it adds to a gradient is there: issues what that completes.
+  Status Ready(uint32_t parameter);
+
   // Its collectives go as ever; what it adds to gradients is zeros. What it
   // takes is not what the op costs.
   Status RunEmpty(bool evaluating, uint64_t index);
@@ -73,7 +77,13 @@ class PassRun {
   Status ZeroInOp();
   Status EndOpenOp();
   Status RunOpsEmpty();
-  Status ConvertGradients();
+  // Of the bucket whose gradients are `index` in ops_->ready, if these are not
+  // sent yet.
+  Status Send(size_t index);
+  // What is left of the pass after the ops of its module.
+  Status Finish();
+  // Of a bucket, or of all.
+  Status ConvertGradients(uint32_t bucket = kNoId);
 
   const Spec spec_;
   const StepPlan* plan_ = nullptr;
@@ -84,6 +94,11 @@ class PassRun {
   const PassOps* ops_ = nullptr;
   uint64_t next_ = 0;                  // In ops_->inner.
   commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
+
+  // By index in ops_->ready: whether its gradients were sent. By that in
+  // Module::used: whether one is ready.
+  std::vector<uint8_t> is_sent_;
+  std::vector<uint8_t> is_ready_;
 
   bool cancelled_ = false;
 };

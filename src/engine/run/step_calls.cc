@@ -1,5 +1,6 @@
 #include "engine/run/step_calls.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -22,6 +23,24 @@ std::string OpCall(const Model& model, const char* which, uint32_t op,
                    uint32_t micro_batch) {
   return std::string("op_") + which + " of " + model.TextOfOp(op) +
          ", micro-batch " + std::to_string(micro_batch);
+}
+
+// "gradient_ready of 'wte'"
+std::string TextOf(StepCalls::GradientCall call, const Model& model,
+                   uint32_t parameter) {
+  const char* name = "";
+  switch (call) {
+    case StepCalls::GradientCall::kBegin:
+      name = "gradient_begin";
+      break;
+    case StepCalls::GradientCall::kReady:
+      name = "gradient_ready";
+      break;
+    case StepCalls::GradientCall::kAbsent:
+      name = "gradient_absent";
+      break;
+  }
+  return std::string(name) + " of '" + model.parameters()[parameter].name + "'";
 }
 
 // What helps where the order of modules has changed for good, if the call can
@@ -112,18 +131,6 @@ Status StepCalls::CheckDrained(const char* call) const {
 
 // ---- Steps and evaluations --------------------------------------------------
 
-Status StepCalls::CompareValues() {
-  const Status agreed = spec_.agreement->OnValues(
-      {.model = spec_.model,
-       .plan = plan_,
-       .state = spec_.state,
-       .steps = steps(),
-       .loss_scale = &spec_.update->reported()},
-      [this] { return spec_.bound->FailureOfSessions(); });
-  if (!agreed.ok()) ENGINE_RETURN_IF_ERROR(Failure());
-  return agreed;
-}
-
 Status StepCalls::StepBegin(uint32_t micro_batches) {
   if (!between_steps()) return OutOfOrder("step_begin");
   const uint32_t planned = spec_.step->micro_batches;
@@ -135,7 +142,15 @@ Status StepCalls::StepBegin(uint32_t micro_batches) {
   ENGINE_RETURN_IF_ERROR(Failure());  // Of evaluations, too.
   ENGINE_RETURN_IF_ERROR(spec_.update->CheckReports());
   if (spec_.agreement->values_may_differ()) {
-    ENGINE_RETURN_IF_ERROR(CompareValues());
+    const Status agreed = spec_.agreement->OnValues(
+        {.model = spec_.model,
+         .plan = plan_,
+         .state = spec_.state,
+         .steps = steps(),
+         .loss_scale = &spec_.update->reported()},
+        [this] { return spec_.bound->FailureOfSessions(); });
+    if (!agreed.ok()) ENGINE_RETURN_IF_ERROR(Failure());
+    ENGINE_RETURN_IF_ERROR(agreed);
   }
   ENGINE_RETURN_IF_ERROR(recording_ ? BeginRecording(/*evaluating=*/false)
                                     : spec_.bound->BeginStep(steps_begun_ + 1));
@@ -250,33 +265,6 @@ Status StepCalls::Drain() {
   return Status();
 }
 
-Status StepCalls::EvaluationBegin() {
-  if (!between_steps()) return OutOfOrder("evaluation_begin");
-  ENGINE_RETURN_IF_ERROR(Drain());
-  if (recording_) ENGINE_RETURN_IF_ERROR(BeginRecording(/*evaluating=*/true));
-  ENGINE_RETURN_IF_ERROR(spec_.bound->BeginEvaluation());
-  evaluating_ = true;
-  phase_ = Phase::kBetweenPasses;
-  forward_cursor_.Restart(1);
-  return Status();
-}
-
-Status StepCalls::EvaluationEnd() {
-  if (phase_ != Phase::kBetweenPasses || !evaluating_ ||
-      (!recording_ && !cursor().CanEnd())) {
-    return OutOfOrder("evaluation_end");
-  }
-  if (recording_) {
-    ENGINE_RETURN_IF_ERROR(EndRecording());
-  } else {
-    ENGINE_RETURN_IF_ERROR(PassTo(cursor().passes().size()));
-    ENGINE_RETURN_IF_ERROR(spec_.bound->EndEvaluation());
-  }
-  evaluating_ = false;
-  phase_ = Phase::kBetweenSteps;
-  return Status();
-}
-
 // ---- Passes -----------------------------------------------------------------
 
 Status StepCalls::PassBegin(const PassCall& call) {
@@ -316,6 +304,37 @@ Status StepCalls::PassEnd(const PassCall& call) {
   phase_ = Phase::kBetweenPasses;
   cursor().Advance();
   return Status();
+}
+
+Status StepCalls::Gradient(GradientCall call, uint32_t parameter) {
+  ENGINE_RETURN_IF_ERROR(spec_.model->CheckParameter(parameter));
+  if (call == GradientCall::kAbsent) {
+    return Status(COMMSCHED_UNIMPLEMENTED,
+                  "engine: " + TextOf(call, *spec_.model, parameter) +
+                      " is not there yet: a gradient to which nothing is added "
+                      "is one of zeros");
+  }
+  if (call == GradientCall::kReady && !spec_.step->gradient_ready) {
+    return FailedPrecondition(
+        "engine: " + TextOf(call, *spec_.model, parameter) +
+        ", but gradient_ready of the engine's "
+        "description is 0");
+  }
+  const bool in_pass = phase_ == Phase::kInPass || phase_ == Phase::kInOp;
+  if (!in_pass || evaluating_ || recording_) {
+    return OutOfOrder(TextOf(call, *spec_.model, parameter));
+  }
+  const Pass& pass = cursor().pass();
+  const Module& module = spec_.model->modules()[pass.module];
+  if (!AddsGradients(pass.kind) ||
+      std::find(module.used.begin(), module.used.end(), parameter) ==
+          module.used.end()) {
+    ENGINE_RETURN_IF_ERROR(Failure());
+    return FailedPrecondition(
+        "engine: " + TextOf(call, *spec_.model, parameter) + " in " +
+        TextOf(pass, module.name) + ", which does not add to it");
+  }
+  return call == GradientCall::kReady ? run_.Ready(parameter) : Status();
 }
 
 // Passes that the caller leaves out, up to `target`.

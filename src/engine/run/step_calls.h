@@ -65,6 +65,9 @@ class StepCalls {
   Status PassEnd(const PassCall& call);
   Status OpBegin(uint32_t op, uint32_t micro_batch);
   Status OpEnd(uint32_t op, uint32_t micro_batch);
+  // Of a parameter, in a pass that adds to its gradient.
+  enum class GradientCall : uint8_t { kBegin, kReady, kAbsent };
+  Status Gradient(GradientCall call, uint32_t parameter);
   // All that is left of the forwards and backwards of the step runs empty, and
   // gradients of this rank that were not sent are zeros.
   // `all`: no rank steps.
@@ -117,7 +120,6 @@ class StepCalls {
   std::string ExpectedOpCall() const;
   bool IsNextOp(uint32_t op, uint32_t micro_batch) const;
 
-  Status CompareValues();
   // Of passes.
   Status PassTo(uint64_t target);
   Status RunEmpty(bool left_out);

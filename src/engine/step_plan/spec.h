@@ -42,6 +42,8 @@ struct StepSpec {
   const char* optimizer_state = "adamw_state";
   uint32_t moments = 2;
   uint32_t option_sets = 0;  // Whose values each step is given.
+  // Gradients may be ready in the middle of a pass.
+  bool gradient_ready = false;
   // The optimizer's state, masters among it, is in memory only for its op.
   bool offloads = false;
 

@@ -28,6 +28,7 @@ struct Accumulation {
 
 // Makes gradients of another type, or adds them to such.
 struct Conversion {
+  uint32_t bucket = 0;
   commsched_op_id_t op = kNoId;
   uint64_t count = 0;
   bool adds = false;
@@ -35,6 +36,12 @@ struct Conversion {
   commsched_dtype_t into_dtype = COMMSCHED_F32;
   commsched_buffer_id_t from = kNoId;
   commsched_buffer_id_t into = kNoId;
+};
+
+// Ends what a pass adds to a bucket.
+struct BucketReady {
+  uint32_t bucket = 0;
+  commsched_op_id_t op = kNoId;
 };
 
 // What a graph has for a pass.
@@ -51,8 +58,15 @@ struct PassOps {
   // Of the buckets that it is the last to touch in its micro-batch, to run
   // afterwards.
   std::vector<Conversion> conversions;
+  // With StepSpec::gradient_ready: of the same buckets, in any order, before
+  // their conversions; and the op until which it reads its parameters.
+  std::vector<BucketReady> ready;
+  commsched_op_id_t tail = kNoId;
 
-  commsched_op_id_t last() const { return inner.empty() ? op : inner.back(); }
+  commsched_op_id_t last() const {
+    if (tail != kNoId) return tail;
+    return inner.empty() ? op : inner.back();
+  }
 };
 
 // Ids of one bucket's buffers and ops; kNoId where the step has none.

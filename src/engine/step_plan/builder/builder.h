@@ -46,6 +46,7 @@ class StepBuilder {
   Status AddInnerOps(const std::string& prefix, const Pass& pass, PassOps& ops);
   void AddParameterAccesses(const ModuleStep& step, uint32_t micro_batch,
                             std::vector<commsched_access_t>* accesses) const;
+  Status AddReady(const Pass& pass, PassOps& ops);
   Status AddGathers(uint32_t launch);
   double FlopsOf(const Pass& pass) const;
   std::vector<commsched_access_t> PassAccesses(const Pass& pass, PassOps& ops);

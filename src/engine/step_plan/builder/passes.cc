@@ -220,7 +220,43 @@ Status StepBuilder::AddPass(const Pass& pass, PassOps& ops) {
     if (first == kNoId) first = ops.op;
   }
   ENGINE_RETURN_IF_ERROR(AddInnerOps(name + ".", pass, ops));
-  return AddsGradients(pass.kind) ? AddConversions(pass, ops) : Status();
+  if (!AddsGradients(pass.kind)) return Status();
+  if (spec_.gradient_ready) ENGINE_RETURN_IF_ERROR(AddReady(pass, ops));
+  return AddConversions(pass, ops);
+}
+
+// Of buckets that no later pass adds to. Each waits for the pass alone, so that
+// they may come in any order; the pass reads its parameters until the last op.
+Status StepBuilder::AddReady(const Pass& pass, PassOps& ops) {
+  const std::string of = "[" + std::to_string(pass.micro_batch) + "].";
+  const commsched_op_id_t last = ops.last();
+  std::vector<commsched_access_t> read;
+  commsched_compute_desc_t desc = commsched_compute_desc_init();
+  desc.after = &last;
+  desc.num_after = 1;
+  desc.cost_ns = 1;
+  for (size_t i = 0; i < ops.values.size(); ++i) {
+    const uint32_t b = layout_.module_buckets[pass.module][i];
+    if (ReadsValues(pass.kind)) {
+      read.push_back(Access(ops.values[i], COMMSCHED_READ));
+    }
+    if (windows_[b].Of(pass.micro_batch).last != position()) continue;
+    const std::string name = "ready" + of + std::to_string(b);
+    const commsched_access_t gradients =
+        Access(ops.gradients[i], COMMSCHED_READ_WRITE);
+    desc.name = name.c_str();
+    desc.accesses = &gradients;
+    desc.num_accesses = 1;
+    ops.ready.push_back({b, kNoId});
+    ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &ops.ready.back().op));
+  }
+  if (ops.ready.empty()) return Status();
+  const std::string name = std::string(OpName(pass.kind)) + "_end" + of +
+                           PassName(modules_[pass.module].name, pass.use);
+  desc.name = name.c_str();
+  desc.accesses = DataOf(read);
+  desc.num_accesses = static_cast<uint32_t>(read.size());
+  return writer_.AddCompute(desc, &ops.tail);
 }
 
 Status StepBuilder::AddInnerOps(const std::string& prefix, const Pass& pass,

@@ -78,7 +78,8 @@ Status StepBuilder::AddConversions(const Pass& pass, PassOps& ops) {
     if (spec_.folds(bucket)) {
       ENGINE_RETURN_IF_ERROR(
           AddConversion(Indexed(Indexed("fold", b).c_str(), mb),
-                        {.count = bucket.count,
+                        {.bucket = b,
+                         .count = bucket.count,
                          .adds = window > 0,
                          .from_dtype = spec_.precision.parameters,
                          .into_dtype = kSumDType,
@@ -90,7 +91,8 @@ Status StepBuilder::AddConversions(const Pass& pass, PassOps& ops) {
     const std::string name = Indexed("cast", b);
     ENGINE_RETURN_IF_ERROR(
         AddConversion(at_once(b) ? Indexed(name.c_str(), mb) : name,
-                      {.count = bucket.count,
+                      {.bucket = b,
+                       .count = bucket.count,
                        .from_dtype = spec_.unreduced(bucket),
                        .into_dtype = spec_.precision.reduced,
                        .from = ids.uncast_in(mb),

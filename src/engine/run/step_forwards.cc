@@ -1,10 +1,40 @@
-// Steps and evaluations in which the order of modules is recorded.
+// Forwards without a planned step: evaluations, and those in which the order of
+// modules is recorded.
 
 #include <utility>
 
 #include "engine/run/step_calls.h"
 
 namespace commsched::engine {
+
+Status StepCalls::EvaluationBegin() {
+  if (!between_steps()) return OutOfOrder("evaluation_begin");
+  ENGINE_RETURN_IF_ERROR(Drain());
+  if (recording_) ENGINE_RETURN_IF_ERROR(BeginRecording(/*evaluating=*/true));
+  ENGINE_RETURN_IF_ERROR(spec_.bound->BeginEvaluation());
+  evaluating_ = true;
+  phase_ = Phase::kBetweenPasses;
+  forward_cursor_.Restart(1);
+  return Status();
+}
+
+Status StepCalls::EvaluationEnd() {
+  if (phase_ != Phase::kBetweenPasses || !evaluating_ ||
+      (!recording_ && !cursor().CanEnd())) {
+    return OutOfOrder("evaluation_end");
+  }
+  if (recording_) {
+    ENGINE_RETURN_IF_ERROR(EndRecording());
+  } else {
+    ENGINE_RETURN_IF_ERROR(PassTo(cursor().passes().size()));
+    ENGINE_RETURN_IF_ERROR(spec_.bound->EndEvaluation());
+  }
+  evaluating_ = false;
+  phase_ = Phase::kBetweenSteps;
+  return Status();
+}
+
+// ---- An order that is recorded ----------------------------------------------
 
 Status StepCalls::BeginRecording(bool evaluating) {
   recorder_.Begin(evaluating);
