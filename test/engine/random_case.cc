@@ -54,6 +54,20 @@ bool RandomCase::has_one_result() const {
          (engine.micro_batches <= 1 || engine.accumulate_bytes <= 1);
 }
 
+uint32_t RandomCase::MicroBatchesOf(int32_t rank, uint32_t step) const {
+  if (!comes_short) return micro_batches();
+  return 1 +
+         static_cast<uint32_t>(Hash({static_cast<uint64_t>(rank), step, 77}) %
+                               micro_batches());
+}
+
+const RandomCancel* RandomCase::CancelAt(int32_t rank, uint32_t step) const {
+  for (const RandomCancel& each : cancels) {
+    if (each.rank == rank && each.step == step) return &each;
+  }
+  return nullptr;
+}
+
 const RecordedOrder* RandomCase::RecordedAt(uint32_t step) const {
   for (const RecordedOrder& order : orders) {
     if (order.step == step) return &order;
@@ -151,11 +165,13 @@ std::string Describe(const RandomCase& c) {
        << c.engine.allow_skipped_modules << ", wrong orders "
        << c.tries_wrong_orders << ", scale " << c.engine.loss_scale
        << ", prefetch " << c.engine.prefetch_bytes << ", recomputed "
-       << c.recomputed.size() << ", recorded " << c.orders.size() << ", dtypes "
-       << c.engine.parameter_dtype << c.engine.reduce_dtype << ", overflows "
-       << c.overflows.size() << ", persist " << c.engine.persist_below
-       << ", live " << c.engine.max_live_bytes << ", arena "
-       << c.plan.arena_bytes << ", schedule " << c.plan.schedule
+       << c.recomputed.size() << ", passes " << c.passes.size() << ", short "
+       << c.comes_short << ", cancels " << c.cancels.size() << ", ready "
+       << c.engine.gradient_ready << ", recorded " << c.orders.size()
+       << ", dtypes " << c.engine.parameter_dtype << c.engine.reduce_dtype
+       << ", overflows " << c.overflows.size() << ", persist "
+       << c.engine.persist_below << ", live " << c.engine.max_live_bytes
+       << ", arena " << c.plan.arena_bytes << ", schedule " << c.plan.schedule
        << ", deterministic " << c.plan.deterministic << ", launches "
        << c.plan.max_launches_in_flight << ", bytes "
        << c.plan.max_bytes_in_flight << ", lanes " << c.plan.num_comm_lanes
@@ -199,6 +215,10 @@ GradientSource::GradientSource(const RandomCase& random_case,
          (parameter.gradients == Gradients::kSometimes && where_ % 2 == 0);
   if (Skips(random_case, place.rank, place.step, place.micro_batch,
             place.module)) {
+    any_ = false;
+  }
+  if (place.micro_batch >= random_case.MicroBatchesOf(place.rank, place.step) ||
+      random_case.CancelAt(place.rank, place.step) != nullptr) {
     any_ = false;
   }
   for (const Overflow& overflow : random_case.overflows) {

@@ -76,6 +76,13 @@ struct Overflow {
   uint32_t parameter = 0;
 };
 
+// A rank that cancels a step in its forwards, for itself.
+struct RandomCancel {
+  uint32_t step = 0;
+  int32_t rank = 0;
+  uint32_t position = 0;  // Among the forwards of the first micro-batch.
+};
+
 // A forward or backward of a module: where it is among the forwards.
 struct RandomPass {
   uint32_t position = 0;
@@ -108,6 +115,11 @@ struct RandomCase {
   std::vector<std::pair<uint32_t, uint32_t>> recomputed;
   std::vector<RecordedOrder> orders;  // None: that of registration.
   std::vector<Overflow> overflows;    // With a loss scale.
+  // The passes of a step, if not those by default. Backwards come micro-batch
+  // after micro-batch, in reverse.
+  std::vector<commsched_pass_t> passes;
+  bool comes_short = false;  // Some ranks have fewer micro-batches in a step.
+  std::vector<RandomCancel> cancels;
   RandomExchanges exchanges;
   Wrong wrong = Wrong::kNothing;
   // Without context, group, plan, profile and trace.
@@ -120,6 +132,10 @@ struct RandomCase {
     return engine.micro_batches == 0 ? 1 : engine.micro_batches;
   }
   bool has_sgd() const { return std::string(optimizer.name) == "sgd"; }
+  // Of those, the ones that come.
+  uint32_t MicroBatchesOf(int32_t rank, uint32_t step) const;
+  // Null: the rank does not cancel the step.
+  const RandomCancel* CancelAt(int32_t rank, uint32_t step) const;
   bool is_fp32() const {
     return engine.parameter_dtype == COMMSCHED_F32 &&
            engine.reduce_dtype == COMMSCHED_F32;

@@ -87,6 +87,15 @@ class Meetings {
     counts_[stage + ", exchanged, recomputed"] += exchanged && again;
     counts_[stage + ", exchanged, left out"] +=
         exchanged && c.engine.allow_skipped_modules != 0;
+    counts_[stage + ", a list of passes"] += !c.passes.empty();
+    counts_["a list of passes, left out"] +=
+        !c.passes.empty() && c.engine.allow_skipped_modules != 0;
+    counts_[stage + ", fewer micro-batches"] +=
+        c.comes_short && c.micro_batches() > 1;
+    counts_[stage + ", cancelled"] += !c.cancels.empty() && c.ranks > 1;
+    counts_[stage + ", ready gradients"] += c.engine.gradient_ready != 0;
+    counts_[stage + ", ready gradients, exchanged"] +=
+        c.engine.gradient_ready != 0 && exchanged;
     counts_["exchanged on a mesh"] += exchanged && c.exchanges.sp < c.ranks;
     const bool wrong = c.tries_wrong_orders && c.model.used.size() > 2;
     const bool skips = c.engine.allow_skipped_modules != 0;

@@ -351,6 +351,50 @@ void DrawWrong(Draw& draw, RandomCase& c) {
   }
 }
 
+// Forwards so many micro-batches ahead of the backwards, and some of them
+// without a backward before.
+void DrawPasses(Draw& draw, RandomCase& c) {
+  if (c.exchanges.any() || !c.orders.empty() || !c.recomputed.empty() ||
+      c.wrong != Wrong::kNothing || !draw.OneIn(3)) {
+    return;
+  }
+  const auto modules = static_cast<uint32_t>(c.model.used.size());
+  const uint32_t window = c.micro_batches();
+  const auto ahead = static_cast<uint32_t>(1 + draw.Below(window));
+  const bool again = draw.OneIn(2);
+  const auto add = [&](commsched_pass_kind_t kind, uint32_t mb) {
+    for (uint32_t i = 0; i < modules; ++i) {
+      const bool reversed = kind == COMMSCHED_BACKWARD;
+      c.passes.push_back({kind, reversed ? modules - 1 - i : i, mb, 0});
+    }
+  };
+  for (uint32_t mb = 0; draw.OneIn(3) && mb < window; ++mb) {
+    add(COMMSCHED_NO_GRAD, mb);
+  }
+  for (uint32_t mb = 0; mb < window + ahead; ++mb) {
+    if (mb < window) add(COMMSCHED_FORWARD, mb);
+    if (mb < ahead) continue;
+    if (again) add(COMMSCHED_RECOMPUTE, mb - ahead);
+    add(COMMSCHED_BACKWARD, mb - ahead);
+  }
+  c.tries_wrong_orders = false;
+}
+
+// What is sent of a gradient before a step is cancelled depends on the layout,
+// so that it comes before the first backward.
+void DrawShapes(Draw& draw, RandomCase& c) {
+  c.engine.gradient_ready = draw.OneIn(3) ? 1 : 0;
+  if (c.exchanges.any() || !c.orders.empty()) return;
+  c.comes_short = draw.OneIn(4);
+  if (!draw.OneIn(4)) return;
+  for (uint64_t i = 1 + draw.Below(2); i > 0; --i) {
+    c.cancels.push_back(
+        {static_cast<uint32_t>(draw.Below(c.after_step.size())),
+         static_cast<int32_t>(draw.Below(static_cast<uint64_t>(c.ranks))),
+         static_cast<uint32_t>(draw.Below(c.model.used.size()))});
+  }
+}
+
 }  // namespace
 
 RandomCase DrawCase(uint64_t seed) {
@@ -379,6 +423,8 @@ RandomCase DrawCase(uint64_t seed) {
   DrawWrong(draw, c);
   DrawOffload(draw, c);
   DrawCheckFinite(draw, c);
+  DrawPasses(draw, c);
+  DrawShapes(draw, c);
   return c;
 }
 

@@ -143,6 +143,8 @@ class RandomRank {
             Message(commsched_model_use_parameter(model_.get(), m, p)));
       }
     }
+    RANDOM_RETURN_IF_ERROR(Message(commsched_model_set_passes(
+        model_.get(), case_.passes.data(), case_.passes.size())));
     for (const auto& [first, last] : case_.recomputed) {
       RANDOM_RETURN_IF_ERROR(
           Message(commsched_model_recompute(model_.get(), first, last)));
@@ -204,10 +206,38 @@ class RandomRank {
     if (recorded != nullptr && recorded->by_evaluation) {
       RANDOM_RETURN_IF_ERROR(Evaluate(step));
     }
+    commsched_step_desc_t desc = commsched_step_desc_init();
+    desc.micro_batches = case_.MicroBatchesOf(rank_, step);
     RANDOM_RETURN_IF_ERROR(
-        Message(commsched_engine_step_begin(engine_, nullptr)));
-    for (uint32_t mb = 0; mb < case_.micro_batches(); ++mb) {
+        Message(commsched_engine_step_begin(engine_, &desc)));
+    RANDOM_RETURN_IF_ERROR(Passes(step, desc.micro_batches));
+    RANDOM_RETURN_IF_ERROR(Message(UpdateWith(engine_, kLearningRate)));
+    return Message(commsched_engine_step_end(engine_));
+  }
+
+  std::string Passes(uint32_t step, uint32_t micro_batches) {
+    const RandomCancel* const cancel = case_.CancelAt(rank_, step);
+    const auto cancels = [&](uint32_t mb, uint32_t module, bool forward) {
+      return cancel != nullptr && forward && mb == 0 &&
+             cancel->position == module;
+    };
+    const auto end = [&] {
+      return Message(
+          commsched_engine_step_cancel(engine_, COMMSCHED_CANCEL_LOCAL));
+    };
+    for (const commsched_pass_t& pass : case_.passes) {
+      const uint32_t mb = pass.micro_batch;
+      const uint32_t m = pass.module;
+      if (cancels(mb, m, pass.kind == COMMSCHED_FORWARD)) return end();
+      if (mb >= micro_batches || Skips(case_, rank_, step, mb, m)) continue;
+      RANDOM_RETURN_IF_ERROR(pass.kind == COMMSCHED_BACKWARD
+                                 ? Backward(step, m, mb)
+                                 : Forward(step, m, mb, pass.kind));
+    }
+    if (!case_.passes.empty()) return "";
+    for (uint32_t mb = 0; mb < micro_batches; ++mb) {
       for (uint32_t i = 0; i < order_.size(); ++i) {
+        if (cancels(mb, order_[i], true)) return end();
         if (Skips(case_, rank_, step, mb, order_[i])) continue;
         RANDOM_RETURN_IF_ERROR(TryWrongOrder({i}, step, mb));
         RANDOM_RETURN_IF_ERROR(Forward(step, order_[i], mb));
@@ -221,8 +251,7 @@ class RandomRank {
                                              COMMSCHED_RECOMPUTE));
       }
     }
-    RANDOM_RETURN_IF_ERROR(Message(UpdateWith(engine_, kLearningRate)));
-    return Message(commsched_engine_step_end(engine_));
+    return "";
   }
 
   // Begins what is not `next`, which is refused and changes nothing. Where
@@ -287,6 +316,13 @@ class RandomRank {
                         place.part = op;
                         return RunBackwardOp(of, place);
                       }));
+    for (uint32_t p : used) {
+      const uint64_t hash =
+          case_.Hash({static_cast<uint64_t>(rank_), step, mb, module, p, 78});
+      if (case_.engine.gradient_ready == 0 || hash % 3 == 0) continue;
+      RANDOM_RETURN_IF_ERROR(
+          Message(commsched_engine_gradient_ready(engine_, p)));
+    }
     return Message(BackwardEnd(engine_, module, mb));
   }
 
