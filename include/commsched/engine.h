@@ -69,21 +69,19 @@
 #include "commsched/optimizer.h"
 #include "commsched/pass.h"
 #include "commsched/pool.h"
+#include "commsched/step_plan.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/// Whether buckets are merged or cut by predicted cost.
-typedef enum commsched_bucket_merge {
-  /// If `bucket_bytes` is 0, and a `profile` says what the link can do.
-  COMMSCHED_BUCKET_MERGE_AUTO = 0,
-  COMMSCHED_BUCKET_MERGE_OFF = 1,
-  COMMSCHED_BUCKET_MERGE_ON = 2,
-} commsched_bucket_merge_t;
-
 typedef struct commsched_engine_desc {
   uint64_t struct_size;
+  /// What the rank does in a step, and of which model; kept. Then `model` is
+  /// NULL, and so are or 0 the fields that shape a step: those that
+  /// commsched_step_plan_options_t has by the same name. NULL: the engine plans
+  /// for itself, by these fields.
+  const commsched_step_plan_t* step_plan;
   commsched_context_t* context;
   /// Data-parallel ranks. Where a norm is computed: all of the world, or
   /// `norm_group` says who has the rest of the model.
@@ -335,6 +333,26 @@ commsched_engine_prepare(commsched_engine_t* engine);
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_build(commsched_engine_t* engine);
+
+/// Goes on with another step plan: for passes whose order has changed for good,
+/// other limits of memory, another link. It must be for the same state: the
+/// same modules and parameters in the same buckets, stage, micro-batches,
+/// dtypes and optimizer. Drains; addresses of gradients may be others
+/// afterwards. Collective: all ranks of the world replan between the same
+/// steps.
+///
+/// Ownership: the plan is kept.
+/// Threads:   one per engine at a time.
+/// Blocks:    as commsched_engine_drain(), and until all ranks of the world
+///            have called, at most `launch_timeout_ns`.
+/// Errors:    INVALID_ARGUMENT     NULL, a plan for another state: names the
+///                                 first difference; nothing has changed then
+///            FAILED_PRECONDITION  within a step, or while an order is recorded
+///            or the session's first failure, and those of
+///            commsched_session_create(), which are final
+/// Since:     0.3
+COMMSCHED_API commsched_status_t commsched_engine_replan(
+    commsched_engine_t* engine, const commsched_step_plan_t* step_plan);
 
 /// Sets a parameter's values before the first step, or after a drain. Every
 /// rank must give the same values, and stores those that it keeps; the next

@@ -20,11 +20,15 @@ struct commsched_model {
   std::shared_ptr<commsched::engine::Model> model;
 };
 
+struct commsched_step_plan {
+  commsched::engine::PlannedRole role;
+};
+
 struct commsched_engine {
   commsched_engine(const commsched_engine_desc_t& desc,
-                   std::shared_ptr<commsched::engine::Model> model,
+                   commsched::engine::PlannedRole role,
                    const commsched::engine::DeviceTables& ours)
-      : engine(desc, std::move(model), ours) {}
+      : engine(desc, std::move(role), ours) {}
   commsched::engine::Engine engine;
 };
 

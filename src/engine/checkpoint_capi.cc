@@ -64,7 +64,8 @@ Status CreateSaver(commsched_engine_t* engine_handle,
                                           .slice = copy.slice,
                                           .overwrite = copy.overwrite != 0};
   engine::Snapshot snapshot;
-  ENGINE_RETURN_IF_ERROR(engine_handle->engine.MakeSnapshot(copy.whole != 0, &snapshot));
+  ENGINE_RETURN_IF_ERROR(
+      engine_handle->engine.MakeSnapshot(copy.whole != 0, &snapshot));
   ENGINE_RETURN_IF_ERROR(
       engine::Saver::Create(std::move(snapshot), options, &handle->saver));
   *out_saver = handle.release();

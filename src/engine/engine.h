@@ -33,8 +33,8 @@
 #include "engine/state/saved_state.h"
 #include "engine/state/state_values.h"
 #include "engine/step_plan/bucket_buffers.h"
-#include "engine/step_plan/bucket_search.h"
 #include "engine/step_plan/layout.h"
+#include "engine/step_plan/planned_role.h"
 #include "engine/step_plan/spec.h"
 #include "engine/step_plan/step_graph.h"
 #include "engine/step_plan/step_plan.h"
@@ -52,15 +52,15 @@ namespace commsched::engine {
 // Thread-compatible: one thread per rank.
 class Engine {
  public:
-  // `desc` has passed CheckDesc(), and `model` is its. `ours`: what is used
-  // where it says nothing.
-  Engine(const commsched_engine_desc_t& desc, std::shared_ptr<Model> model,
+  // `desc` has passed CheckEngineDesc(). `role`: its step plan, or its model
+  // and options, which Prepare() plans. `ours`: what is used where it says
+  // nothing.
+  Engine(const commsched_engine_desc_t& desc, PlannedRole role,
          const DeviceTables& ours);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  static Status CheckDesc(const commsched_engine_desc_t& desc);
   // Of the device on which the rank of `desc` computes.
   static Status TablesOf(const commsched_engine_desc_t& desc,
                          DeviceTables* out_tables);
@@ -68,6 +68,8 @@ class Engine {
   Status RecordOrder();
   Status Prepare();
   Status Build();
+  // Goes on with another plan for the same state.
+  Status Replan(const PlannedRole& next);
 
   // Steps and evaluations.
   StepCalls& calls() { return calls_; }
@@ -104,7 +106,7 @@ class Engine {
   Status Restore(const Checkpoint& checkpoint);
 
   commsched_plan_t* plan() const {
-    return step_plan_ == nullptr ? nullptr : step_plan_->plan();
+    return role_.plan == nullptr ? nullptr : role_.plan->plan();
   }
   commsched_session_t* session() const { return bound_.session(); }
 
@@ -113,25 +115,24 @@ class Engine {
   Status CheckRegistering() const;
 
   // prepare.cc
-  StepPlan::Options PlanOptions() const;
   Status Allocate();
   Status Connect();
   Status StartRecording();
   Status Freeze(Sequence sequence);
 
-  const Layout& layout() const { return step_plan_->layout(); }
+  const Layout& layout() const { return role_.plan->layout(); }
 
   // values.cc
   Status CheckWhole(const char* call, uint32_t parameter) const;
   const std::byte* ParameterValues(uint32_t parameter) const;
   StateValues state_values() {
-    return {*step_plan_, kernels_, group_rank_, &state_, offload_.get()};
+    return {*role_.plan, kernels_, group_rank_, &state_, offload_.get()};
   }
 
   // snapshot.cc
   // What rank `rank` saves; this rank's values.
   SavedState saved_state(uint32_t rank) {
-    return {model_, *step_plan_, optimizer_, rank, state_values()};
+    return {model_, *role_.plan, optimizer_, rank, state_values()};
   }
   // All that a snapshot has of the state. Drains.
   Status CopyOut(float* out);
@@ -140,29 +141,26 @@ class Engine {
   Status GatherKind(uint32_t parameter, const std::string& kind, uint32_t root,
                     float* out);
 
+  PlannedRole role_;       // The plan is there from Prepare on.
+  PlannedRole replanned_;  // What that was made of, unless of the rest of it.
+
   // Constant after construction.
   const commsched_engine_desc_t desc_;
   const bool on_device_;
   const Kernels kernels_;
   const Memory allocator_;
-  const std::string policy_, codec_;  // plan_options_ points to them.
-  const commsched_plan_options_t plan_options_;
-  const commsched_cost_profile_t profile_;
   const commsched_pool_t pool_;    // With functions only if there is one.
   const std::string observers_;    // Empty: none.
   const std::string flight_path_;  // Empty: none.
   const Optimizer optimizer_;
-  const StepSpec spec_;
+  const StepSpec& spec_;  // Of role_.
   const uint32_t group_rank_;
   const std::string slice_;
   const std::vector<commsched_group_t*> groups_;  // Of the model.
-  const std::shared_ptr<Model> kept_model_;
-  const Model& model_;  // The same.
+  const Model& model_;                            // Of role_.
 
   // Constant after Build.
   Agreement agreement_;  // Has the context, which the rest is in.
-  std::unique_ptr<const StepPlan> step_plan_;  // From Prepare on.
-  BucketChoice bucket_choice_;                 // Zeros: none was made.
   RankState state_;
   std::unique_ptr<Offload> offload_;  // Null if the state is in memory.
   // Last, so that sessions are destroyed before the memory they are bound to.

@@ -7,6 +7,7 @@
 #include "boundary.h"
 #include "commsched/engine_ops.h"
 #include "engine/tables/kernels.h"
+#include "engine_desc.h"
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;
@@ -63,10 +64,23 @@ Status Create(const commsched_engine_desc_t* desc,
     const std::string name = "groups[" + std::to_string(i) + "]";
     ENGINE_RETURN_IF_ERROR(NotNull(copy.groups[i], name.c_str()));
   }
-  ENGINE_RETURN_IF_ERROR(engine::Engine::CheckDesc(copy));
+  ENGINE_RETURN_IF_ERROR(engine::CheckEngineDesc(copy));
+  engine::PlannedRole role;
+  if (copy.step_plan != nullptr) {
+    ENGINE_RETURN_IF_ERROR(engine::CheckStepPlan(copy, copy.step_plan->role));
+    role = copy.step_plan->role;
+  } else {
+    commsched_plan_options_t of_step;
+    const commsched_step_plan_options_t options =
+        engine::StepOptionsOf(copy, &of_step);
+    ENGINE_RETURN_IF_ERROR(engine::StepOptions::Check(options));
+    role.model = copy.model->model;
+    role.options = std::make_shared<engine::StepOptions>(
+        options, commsched_group_size(copy.group));
+  }
   engine::DeviceTables ours;
   ENGINE_RETURN_IF_ERROR(engine::Engine::TablesOf(copy, &ours));
-  *out_engine = new commsched_engine(copy, copy.model->model, ours);
+  *out_engine = new commsched_engine(copy, std::move(role), ours);
   return Status();
 }
 
@@ -108,6 +122,15 @@ commsched_status_t commsched_engine_prepare(commsched_engine_t* engine) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     return engine->engine.Prepare();
+  });
+}
+
+commsched_status_t commsched_engine_replan(
+    commsched_engine_t* engine, const commsched_step_plan_t* step_plan) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(step_plan, "step_plan"));
+    return engine->engine.Replan(step_plan->role);
   });
 }
 

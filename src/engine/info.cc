@@ -13,9 +13,9 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   commsched_engine_info_t info = commsched_engine_info_init();
   info.num_parameters = layout().num_elements;
   info.num_buckets = layout().buckets.size();
-  info.arena_bytes = step_plan_->arena_bytes();
-  if (spec_.zero_stage != 3) info.gradient_bytes = step_plan_->arena_bytes();
-  info.num_ops = step_plan_->num_ops();
+  info.arena_bytes = role_.plan->arena_bytes();
+  if (spec_.zero_stage != 3) info.gradient_bytes = role_.plan->arena_bytes();
+  info.num_ops = role_.plan->num_ops();
   for (const BucketMemory& memory : state_.buckets()) {
     info.parameter_bytes += memory.of(BufferKind::kParameters).bytes();
     for (const BufferKind kind :
@@ -44,11 +44,11 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   info.skipped_in_row = static_cast<uint64_t>(control.skipped_in_row);
   info.accumulated_bytes = AccumulatedBytes(spec_, layout());
   for (uint32_t bucket = 0; bucket < info.num_buckets; ++bucket) {
-    info.due_bytes += DueBytes(spec_, step_plan_->BuffersOf(bucket));
+    info.due_bytes += DueBytes(spec_, role_.plan->BuffersOf(bucket));
   }
-  info.given_buckets = bucket_choice_.given_buckets;
-  info.given_step_ns = bucket_choice_.given_step_ns;
-  info.step_ns = bucket_choice_.step_ns;
+  info.given_buckets = role_.buckets.given_buckets;
+  info.given_step_ns = role_.buckets.given_step_ns;
+  info.step_ns = role_.buckets.step_ns;
   *out_info = info;
   return Status();
 }
@@ -69,8 +69,8 @@ Status Engine::GetBucketInfo(uint64_t bucket,
   info.count = from.count;
   info.num_parameters = from.parameters.size();
   info.num_reductions = from.reduced_at_once ? spec_.micro_batches : 1;
-  if (step_plan_->gathers(static_cast<uint32_t>(bucket))) {
-    for (const Gathered& each : step_plan_->graph().gathered) {
+  if (role_.plan->gathers(static_cast<uint32_t>(bucket))) {
+    for (const Gathered& each : role_.plan->graph().gathered) {
       if (each.stay.bucket == bucket) ++info.num_gathers;
     }
   } else if (spec_.zero_stage > 0) {

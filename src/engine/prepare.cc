@@ -48,48 +48,28 @@ Status Engine::Prepare() {
   if (calls_.recording()) {
     ENGINE_RETURN_IF_ERROR(OrderRecorder::Check(model_));
   }
-  const StepPlan::Options options = PlanOptions();
-  Layout layout;
-  ENGINE_RETURN_IF_ERROR(StepPlan::LayOut(spec_, model_, options, &layout));
   const auto ranks_here =
       static_cast<uint64_t>(commsched_context_local_size(desc_.context));
-  ENGINE_RETURN_IF_ERROR(
-      RankState::CheckFits(spec_, layout, /*arena_bytes=*/0, ranks_here));
-  const Sequence sequence = RegisteredSequence(model_.modules().size());
-  if (desc_.bucket_merge == COMMSCHED_BUCKET_MERGE_ON) {
-    ENGINE_RETURN_IF_ERROR(SearchBuckets(spec_, model_, options,
-                                         std::move(layout), sequence,
-                                         &step_plan_, &bucket_choice_));
-  } else {
-    ENGINE_RETURN_IF_ERROR(StepPlan::Build(
-        spec_, model_, options, std::move(layout), sequence, &step_plan_));
+  if (role_.plan == nullptr) {
+    const RoleToPlan role = {.model = role_.model, .options = role_.options};
+    Layout layout;
+    ENGINE_RETURN_IF_ERROR(LayOutGiven(role, &layout));
+    ENGINE_RETURN_IF_ERROR(
+        RankState::CheckFits(spec_, layout, /*arena_bytes=*/0, ranks_here));
+    std::vector<PlannedRole> planned;
+    ENGINE_RETURN_IF_ERROR(PlanRoles({role}, &planned));
+    role_ = std::move(planned.front());
   }
   ENGINE_RETURN_IF_ERROR(RankState::CheckFits(
-      spec_, step_plan_->layout(), step_plan_->arena_bytes(), ranks_here));
+      spec_, layout(), role_.plan->arena_bytes(), ranks_here));
   ENGINE_RETURN_IF_ERROR(Allocate());
-  kept_model_->Close();
   prepared_ = true;
   return Status();
 }
 
-StepPlan::Options Engine::PlanOptions() const {
-  return {.layout = {.bucket_bytes = desc_.bucket_bytes,
-                     .num_shards = static_cast<uint64_t>(spec_.world),
-                     .edge_bytes = desc_.edge_bucket_bytes,
-                     .persist_bytes = desc_.persist_below,
-                     .whole_tensors = optimizer_.table().whole_tensors != 0 &&
-                                      spec_.zero_stage > 0},
-          .accumulate_bytes = desc_.accumulate_bytes,
-          .offload_staging_bytes = desc_.offload_staging_bytes,
-          .max_live_bytes = desc_.max_live_bytes,
-          .prefetch_bytes = desc_.prefetch_bytes,
-          .plan = plan_options_,
-          .profile = profile_};
-}
-
 Status Engine::Allocate() {
-  ENGINE_RETURN_IF_ERROR(state_.Allocate(*step_plan_, model_.parameters()));
-  ENGINE_RETURN_IF_ERROR(update_.Prepare(*step_plan_));
+  ENGINE_RETURN_IF_ERROR(state_.Allocate(*role_.plan, model_.parameters()));
+  ENGINE_RETURN_IF_ERROR(update_.Prepare(*role_.plan));
   ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
   if (!spec_.offloads) return Status();
   return Offload::Create({.context = desc_.context,
@@ -113,17 +93,17 @@ Status Engine::Build() {
   }
   ENGINE_RETURN_IF_ERROR(
       agreement_.OnRegistration(spec_, optimizer_, model_, calls_.recording()));
-  state_.Bind(*step_plan_);
+  state_.Bind(*role_.plan);
   ENGINE_RETURN_IF_ERROR(calls_.recording() ? StartRecording() : Connect());
   calls_.Open();
   return Status();
 }
 
 Status Engine::Connect() {
-  update_.Bind(step_plan_.get(), offload_.get());
+  update_.Bind(role_.plan.get(), offload_.get());
   ENGINE_RETURN_IF_ERROR(
-      bound_.Connect(step_plan_.get(), offload_.get(), calls_.steps_done()));
-  calls_.Bind(step_plan_.get(), offload_.get());
+      bound_.Connect(role_.plan.get(), offload_.get(), calls_.steps_done()));
+  calls_.Bind(role_.plan.get(), offload_.get());
   return Status();
 }
 
@@ -146,8 +126,8 @@ Status Engine::RecordOrder() {
 
 // Stages 0 to 2 have all parameters.
 Status Engine::StartRecording() {
-  calls_.Bind(step_plan_.get(), offload_.get());
-  state_.Bind(*step_plan_);
+  calls_.Bind(role_.plan.get(), offload_.get());
+  state_.Bind(*role_.plan);
   if (spec_.zero_stage != 3) return Status();
   OrderRecording::Spec spec;
   spec.context = desc_.context;
@@ -159,10 +139,10 @@ Status Engine::StartRecording() {
   bool gathers = false;
   for (uint32_t b = 0; b < state_.buckets().size(); ++b) {
     spec.shards.push_back(
-        step_plan_->gathers(b)
+        role_.plan->gathers(b)
             ? state_.bucket(b).of(BufferKind::kParameters).data()
             : nullptr);
-    gathers = gathers || step_plan_->gathers(b);
+    gathers = gathers || role_.plan->gathers(b);
   }
   if (!gathers) return Status();
   std::unique_ptr<OrderRecording> made;
@@ -176,11 +156,29 @@ Status Engine::Freeze(Sequence sequence) {
     ENGINE_RETURN_IF_ERROR(bound_.recording()->End());
     bound_.TakeRecording();
   }
-  if (sequence != step_plan_->sequence()) {
-    ENGINE_RETURN_IF_ERROR(StepPlan::Build(spec_, model_, PlanOptions(),
-                                           layout(), std::move(sequence),
-                                           &step_plan_));
+  if (sequence != role_.plan->sequence()) {
+    std::unique_ptr<const StepPlan> plan;
+    ENGINE_RETURN_IF_ERROR(StepPlan::Build(spec_, model_,
+                                           role_.options->OfPlan(), layout(),
+                                           std::move(sequence), &plan));
+    role_.plan = std::move(plan);
   }
+  return Connect();
+}
+
+Status Engine::Replan(const PlannedRole& next) {
+  if (!calls_.between_steps() || calls_.recording()) {
+    return calls_.OutOfOrder("replan");
+  }
+  ENGINE_RETURN_IF_ERROR(CheckSameState(role_, next));
+  ENGINE_RETURN_IF_ERROR(CheckExchanges(next.model->exchanges(), groups_));
+  ENGINE_RETURN_IF_ERROR(calls_.Drain());
+  if (offload_ != nullptr) offload_->Settle();
+  bound_.Drop();
+  replanned_ = next;
+  role_.plan = next.plan;
+  role_.buckets = next.buckets;
+  state_.Bind(*role_.plan);
   return Connect();
 }
 

@@ -21,7 +21,7 @@ Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
   const Slot& slot = layout().slots[parameter];
   uint64_t offset = 0;
   uint64_t count = model_.parameters()[parameter].count;
-  if (step_plan_->gathers(slot.bucket)) {
+  if (role_.plan->gathers(slot.bucket)) {
     count = 0;
     for (const Segment& segment : state_.bucket(slot.bucket).segments) {
       if (segment.parameter != parameter) continue;
@@ -54,7 +54,7 @@ Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
                            std::to_string(p.count));
   }
   const Slot& slot = layout().slots[parameter];
-  if (count > 0 && !step_plan_->gathers(slot.bucket))
+  if (count > 0 && !role_.plan->gathers(slot.bucket))
     agreement_.NoteChangedValues();
   return state_values().Store(slot.bucket, slot.offset + offset, values, count);
 }
@@ -62,7 +62,7 @@ Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
 // A gathered bucket is whole while a forward of an evaluation uses it.
 Status Engine::CheckWhole(const char* call, uint32_t parameter) const {
   const uint32_t bucket = layout().slots[parameter].bucket;
-  if (!calls_.evaluating() && !step_plan_->gathers(bucket))
+  if (!calls_.evaluating() && !role_.plan->gathers(bucket))
     return calls_.CheckDrained(call);
   ENGINE_RETURN_IF_ERROR(calls_.Failure());
   if (calls_.evaluating() && state_.bucket(bucket).all_parameters != nullptr)
@@ -82,7 +82,7 @@ Status Engine::GetParameter(uint32_t parameter, float* out_values,
     const std::string call =
         "get_parameter of '" + model_.parameters()[parameter].name + "'";
     const uint32_t bucket = layout().slots[parameter].bucket;
-    const Poison poison = {step_plan_.get(), session(), calls_.Failure(), call};
+    const Poison poison = {role_.plan.get(), session(), calls_.Failure(), call};
     ENGINE_RETURN_IF_ERROR(poison.Refuse(bucket, BufferKind::kParameters));
     ENGINE_RETURN_IF_ERROR(CheckWhole("get_parameter", parameter));
   } else {

@@ -1,6 +1,7 @@
 #include "engine/step_plan/step_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -71,6 +72,89 @@ Status CheckNumPasses(const StepSpec& spec, const Model& model,
           std::to_string(kMaxPasses) + " are planned");
 }
 
+// Of an evaluation, which takes none beside the step's; packing would.
+commsched_plan_options_t WithoutMemory(commsched_plan_options_t options) {
+  options.arena_bytes = 0;
+  options.coalesce_bytes = 0;
+  options.policy = nullptr;
+  return options;
+}
+
+// Of the modules of `role`, what exchanges with no other role: a send that
+// nobody receives cannot be planned.
+std::vector<Module> ModulesAlone(const StepPlan::Role& role) {
+  std::vector<Module> modules = role.model->modules();
+  for (Module& module : modules) {
+    for (std::vector<ModuleStep>& steps : module.steps) {
+      std::erase_if(steps, [&](const ModuleStep& step) {
+        const uint32_t group = step.collective.group;
+        return step.is_collective && group < role.num_groups &&
+               role.role_of_member[group] != nullptr;
+      });
+    }
+  }
+  return modules;
+}
+
+Status PlanGraphs(const std::vector<StepPlan::Role>& roles,
+                  const std::vector<const commsched_graph_t*>& graphs,
+                  const commsched_plan_options_t& options,
+                  std::vector<PlanHandle>* out_plans) {
+  std::vector<commsched_role_desc_t> descs;
+  for (size_t i = 0; i < roles.size(); ++i) {
+    commsched_role_desc_t& desc =
+        descs.emplace_back(commsched_role_desc_init());
+    desc.graph = graphs[i];
+    desc.profile = &roles[i].options->profile;
+    desc.role_of_member = roles[i].role_of_member;
+    desc.num_groups = roles[i].num_groups;
+  }
+  std::vector<commsched_plan_t*> plans(roles.size());
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_plan_build_roles(descs.data(),
+                                 static_cast<uint32_t>(descs.size()), &options,
+                                 plans.data()),
+      "planning the roles"));
+  out_plans->clear();
+  for (commsched_plan_t* plan : plans) out_plans->emplace_back(plan);
+  return Status();
+}
+
+// Within as much as the role that needs most takes by itself, or else a little
+// more, as what one waits for of another lives longer; unless a limit was
+// given.
+Status PlanWithin(const std::vector<StepPlan::Role>& roles,
+                  const std::vector<const commsched_graph_t*>& graphs,
+                  uint64_t arena_bytes, std::vector<PlanHandle>* out_plans) {
+  const LastErrorKeeper keeper;
+  commsched_plan_options_t options = roles.front().options->plan;
+  if (options.arena_bytes != 0 || arena_bytes == 0) {
+    return PlanGraphs(roles, graphs, options, out_plans);
+  }
+  for (const uint64_t more : {0, 1, 2, 4, 8, 16}) {
+    options.arena_bytes = arena_bytes + arena_bytes / 16 * more;
+    const Status planned = PlanGraphs(roles, graphs, options, out_plans);
+    if (planned.code() != COMMSCHED_RESOURCE_EXHAUSTED) return planned;
+  }
+  options.arena_bytes = 0;
+  return PlanGraphs(roles, graphs, options, out_plans);
+}
+
+// Those without a graph have nothing to exchange, and so no other has it with
+// them; an empty one keeps their place.
+Status PlanForwards(const std::vector<StepPlan::Role>& roles,
+                    std::vector<const commsched_graph_t*> graphs,
+                    std::vector<PlanHandle>* out_plans) {
+  std::vector<GraphWriter> empty(roles.size());
+  for (size_t i = 0; i < roles.size(); ++i) {
+    if (graphs[i] != nullptr) continue;
+    ENGINE_RETURN_IF_ERROR(empty[i].Create(roles[i].spec->world));
+    graphs[i] = empty[i].graph();
+  }
+  return PlanGraphs(roles, graphs, WithoutMemory(roles.front().options->plan),
+                    out_plans);
+}
+
 }  // namespace
 
 Status StepPlan::LayOut(const StepSpec& spec, const Model& model,
@@ -97,13 +181,15 @@ Status StepPlan::Build(const StepSpec& spec, const Model& model,
   ENGINE_RETURN_IF_ERROR(CheckNumPasses(spec, model, sequence));
   std::unique_ptr<StepPlan> plan(
       new StepPlan(spec, std::move(layout), std::move(sequence)));
-  ENGINE_RETURN_IF_ERROR(plan->PlanStep(model, options));
+  ENGINE_RETURN_IF_ERROR(plan->PlanStep(model, model.modules(), options));
   ENGINE_RETURN_IF_ERROR(plan->PlanEvaluation(model, options));
   *out_plan = std::move(plan);
   return Status();
 }
 
-Status StepPlan::PlanStep(const Model& model, const Options& options) {
+Status StepPlan::PlanStep(const Model& model,
+                          const std::vector<Module>& modules,
+                          const Options& options) {
   const LastErrorKeeper keeper;  // A plan that is too large is tried again.
   std::vector<Pass> passes;
   ENGINE_RETURN_IF_ERROR(
@@ -111,9 +197,8 @@ Status StepPlan::PlanStep(const Model& model, const Options& options) {
   one_forward_ = OneForward(passes, model.modules().size());
   const PlanAttempt attempt = [&](const std::vector<Stay>& stays,
                                   uint64_t arena_bytes) {
-    ENGINE_RETURN_IF_ERROR(BuildStepGraph(spec_, model.modules(),
-                                          model.exchanges(), layout_, passes,
-                                          stays, &graph_));
+    ENGINE_RETURN_IF_ERROR(BuildStepGraph(spec_, modules, model.exchanges(),
+                                          layout_, passes, stays, &graph_));
     commsched_plan_options_t with_arena = options.plan;
     with_arena.arena_bytes = arena_bytes;
     commsched_plan_t* plan = nullptr;
@@ -129,6 +214,10 @@ Status StepPlan::PlanStep(const Model& model, const Options& options) {
                                       .max_live_bytes = options.max_live_bytes,
                                       .prefetch_bytes = options.prefetch_bytes},
                                      attempt));
+  return ReadPlan();
+}
+
+Status StepPlan::ReadPlan() {
   num_ops_ = commsched_graph_num_ops(graph_.graph.get());
   commsched_plan_info_t info = commsched_plan_info_init();
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
@@ -137,9 +226,9 @@ Status StepPlan::PlanStep(const Model& model, const Options& options) {
   return Status();
 }
 
-Status StepPlan::PlanEvaluation(const Model& model, const Options& options) {
-  if (spec_.zero_stage != 3 && model.ops().empty() &&
-      model.exchanges().empty()) {
+// Of what an evaluation gathers and exchanges, or of its passes alone.
+Status StepPlan::BuildForward(const Model& model) {
+  if (!ForwardExchanges(spec_, model)) {
     for (uint32_t i : one_forward_) {
       Pass& pass = forward_.passes.emplace_back(graph_.passes[i]);
       pass.kind = PassKind::kForward;
@@ -156,20 +245,70 @@ Status StepPlan::PlanEvaluation(const Model& model, const Options& options) {
                                               &offsets.emplace_back(), &bytes),
                          "finding a bucket in the arena"));
   }
-  ENGINE_RETURN_IF_ERROR(
-      BuildForwardGraph(spec_, model.modules(), model.exchanges(), layout_,
-                        one_forward_, graph_, offsets, &forward_));
-  commsched_plan_options_t without_memory = options.plan;
-  without_memory.arena_bytes = 0;
-  // Packing would take some.
-  without_memory.coalesce_bytes = 0;
-  without_memory.policy = nullptr;
+  return BuildForwardGraph(spec_, model.modules(), model.exchanges(), layout_,
+                           one_forward_, graph_, offsets, &forward_);
+}
+
+Status StepPlan::PlanEvaluation(const Model& model, const Options& options) {
+  ENGINE_RETURN_IF_ERROR(BuildForward(model));
+  if (!ForwardExchanges(spec_, model)) return Status();
+  const commsched_plan_options_t without_memory = WithoutMemory(options.plan);
   commsched_plan_t* plan = nullptr;
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_plan_build(forward_.graph.get(), &without_memory,
                            &options.profile, &plan),
       "planning the evaluation"));
   forward_plan_.reset(plan);
+  return Status();
+}
+
+// ---- Several roles ----------------------------------------------------------
+
+Status StepPlan::BuildTogether(
+    const std::vector<Role>& roles,
+    std::vector<std::unique_ptr<const StepPlan>>* out_plans) {
+  std::vector<std::unique_ptr<StepPlan>> plans;
+  std::vector<const commsched_graph_t*> graphs;
+  uint64_t arena_bytes = 0;
+  for (const Role& role : roles) {
+    Layout layout;
+    ENGINE_RETURN_IF_ERROR(
+        LayOut(*role.spec, *role.model, *role.options, &layout));
+    Sequence sequence = RegisteredSequence(role.model->modules().size());
+    ENGINE_RETURN_IF_ERROR(CheckNumPasses(*role.spec, *role.model, sequence));
+    StepPlan& plan = *plans.emplace_back(
+        new StepPlan(*role.spec, std::move(layout), std::move(sequence)));
+    ENGINE_RETURN_IF_ERROR(
+        plan.PlanStep(*role.model, ModulesAlone(role), *role.options));
+    arena_bytes = std::max(arena_bytes, plan.arena_bytes_);
+    std::vector<Stay> stays;
+    for (const Gathered& each : plan.graph_.gathered) {
+      stays.push_back(each.stay);
+    }
+    const std::vector<Pass> passes = plan.graph_.passes;
+    ENGINE_RETURN_IF_ERROR(BuildStepGraph(plan.spec_, role.model->modules(),
+                                          role.model->exchanges(), plan.layout_,
+                                          passes, stays, &plan.graph_));
+    graphs.push_back(plan.graph_.graph.get());
+  }
+  std::vector<PlanHandle> joint;
+  ENGINE_RETURN_IF_ERROR(PlanWithin(roles, graphs, arena_bytes, &joint));
+  bool exchange = false;
+  for (size_t i = 0; i < roles.size(); ++i) {
+    plans[i]->plan_ = std::move(joint[i]);
+    ENGINE_RETURN_IF_ERROR(plans[i]->ReadPlan());
+    ENGINE_RETURN_IF_ERROR(plans[i]->BuildForward(*roles[i].model));
+    graphs[i] = plans[i]->forward_.graph.get();
+    exchange = exchange || graphs[i] != nullptr;
+  }
+  if (exchange) {
+    ENGINE_RETURN_IF_ERROR(PlanForwards(roles, graphs, &joint));
+    for (size_t i = 0; i < roles.size(); ++i) {
+      if (graphs[i] != nullptr) plans[i]->forward_plan_ = std::move(joint[i]);
+    }
+  }
+  out_plans->assign(std::make_move_iterator(plans.begin()),
+                    std::make_move_iterator(plans.end()));
   return Status();
 }
 

@@ -52,6 +52,23 @@ class StepPlan {
                       const Options& options, Layout layout, Sequence sequence,
                       std::unique_ptr<const StepPlan>* out_plan);
 
+  // One of several roles that exchange; all that it points to outlives the
+  // call.
+  struct Role {
+    const StepSpec* spec = nullptr;
+    const Model* model = nullptr;
+    const Options* options = nullptr;
+    // Of the graph's groups: commsched_role_desc_t.
+    const uint32_t* const* role_of_member = nullptr;
+    uint32_t num_groups = 0;
+  };
+  // Plans all of them together, so that what they exchange has one order. The
+  // arena and what stays in it are those that each needs by itself, as far as
+  // what it waits for allows. Fails as the planner does.
+  static Status BuildTogether(
+      const std::vector<Role>& roles,
+      std::vector<std::unique_ptr<const StepPlan>>* out_plans);
+
   const StepSpec& spec() const { return spec_; }
   const Layout& layout() const { return layout_; }
   const Sequence& sequence() const { return sequence_; }
@@ -87,7 +104,15 @@ class StepPlan {
       : spec_(spec),
         layout_(std::move(layout)),
         sequence_(std::move(sequence)) {}
-  Status PlanStep(const Model& model, const Options& options);
+  // `modules`: those of `model`, or of them what exchanges with no other role.
+  Status PlanStep(const Model& model, const std::vector<Module>& modules,
+                  const Options& options);
+  Status ReadPlan();
+  static bool ForwardExchanges(const StepSpec& spec, const Model& model) {
+    return spec.zero_stage == 3 || !model.ops().empty() ||
+           !model.exchanges().empty();
+  }
+  Status BuildForward(const Model& model);
   Status PlanEvaluation(const Model& model, const Options& options);
 
   const StepSpec spec_;

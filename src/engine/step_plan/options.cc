@@ -1,0 +1,169 @@
+#include "engine/step_plan/options.h"
+
+namespace commsched::engine {
+namespace {
+
+constexpr uint64_t kDefaultBucketBytes = uint64_t{25} << 20;
+
+// Of AdamW, which no table stands for.
+constexpr char kDefaultOptimizer[] = "adamw";
+constexpr uint32_t kDefaultStateValues = 2;
+
+commsched_step_plan_options_t WithDefaultsOfStep(
+    commsched_step_plan_options_t options) {
+  if (options.micro_batches == 0) options.micro_batches = 1;
+  if (options.norm_members == 0) options.norm_members = 1;
+  if (options.bucket_merge == COMMSCHED_BUCKET_MERGE_AUTO) {
+    options.bucket_merge =
+        options.bucket_bytes == 0 && options.profile != nullptr
+            ? COMMSCHED_BUCKET_MERGE_ON
+            : COMMSCHED_BUCKET_MERGE_OFF;
+  }
+  if (options.bucket_bytes == 0) options.bucket_bytes = kDefaultBucketBytes;
+  options.optimizer = nullptr;
+  options.plan = nullptr;
+  options.profile = nullptr;
+  return options;
+}
+
+std::string NameOrNone(const char* name) { return name == nullptr ? "" : name; }
+
+commsched_plan_options_t OptionsOfCore(const commsched_plan_options_t* given) {
+  return given == nullptr ? commsched_plan_options_init() : *given;
+}
+
+std::vector<int32_t> HostsOf(const commsched_plan_options_t& options) {
+  if (options.host_of_rank == nullptr) return {};
+  return std::vector<int32_t>(options.host_of_rank,
+                              options.host_of_rank + options.num_ranks);
+}
+
+class OptionCheck {
+ public:
+  explicit OptionCheck(const commsched_step_plan_options_t& given)
+      : given_(given) {}
+
+  Status Run() const {
+    ENGINE_RETURN_IF_ERROR(AtMost("zero_stage", given_.zero_stage, 3));
+    ENGINE_RETURN_IF_ERROR(Stage3("max_live_bytes", given_.max_live_bytes));
+    ENGINE_RETURN_IF_ERROR(Stage3("persist_below", given_.persist_below));
+    ENGINE_RETURN_IF_ERROR(Stage3("prefetch_bytes", given_.prefetch_bytes));
+    if (given_.bucket_merge > COMMSCHED_BUCKET_MERGE_ON) {
+      return Refuse("bucket_merge", given_.bucket_merge,
+                    "; it must be 0 (auto), 1 (off) or 2 (on)");
+    }
+    ENGINE_RETURN_IF_ERROR(DType("parameter_dtype", given_.parameter_dtype));
+    ENGINE_RETURN_IF_ERROR(DType("reduce_dtype", given_.reduce_dtype));
+    if (given_.offload_staging_bytes != 0 && given_.offloads == 0) {
+      return Refuse("offload_staging_bytes", given_.offload_staging_bytes,
+                    " without optimizer_pool");
+    }
+    if (given_.profile != nullptr && given_.profile->op_cost_ns != nullptr) {
+      return InvalidArgument(
+          "engine: profile.op_cost_ns is not NULL; the engine makes the graph");
+    }
+    return Status();
+  }
+
+ private:
+  Status Refuse(const char* field, uint64_t value, const char* why) const {
+    return InvalidArgument(std::string("engine: ") + field + " is " +
+                           std::to_string(value) + why);
+  }
+  Status AtMost(const char* field, uint64_t value, uint64_t most) const {
+    if (value <= most) return Status();
+    return Refuse(field, value,
+                  ("; it must be 0 to " + std::to_string(most)).c_str());
+  }
+  Status Stage3(const char* field, uint64_t value) const {
+    if (value == 0 || given_.zero_stage == 3) return Status();
+    return Refuse(field, value,
+                  (" with zero_stage " + std::to_string(given_.zero_stage) +
+                   "; it is of stage 3")
+                      .c_str());
+  }
+  Status DType(const char* field, uint32_t value) const {
+    if (value == COMMSCHED_F32 || value == COMMSCHED_F16 ||
+        value == COMMSCHED_BF16) {
+      return Status();
+    }
+    return Refuse(field, value, "; it must be F32 (0), F16 (2) or BF16 (3)");
+  }
+
+  const commsched_step_plan_options_t& given_;
+};
+
+}  // namespace
+
+Status StepOptions::Check(const commsched_step_plan_options_t& given) {
+  return OptionCheck(given).Run();
+}
+
+StepOptions::StepOptions(const commsched_step_plan_options_t& given,
+                         int32_t num_ranks)
+    : given_(WithDefaultsOfStep(given)),
+      whole_tensors_(given.optimizer != nullptr &&
+                     given.optimizer->whole_tensors != 0 &&
+                     given.zero_stage > 0),
+      policy_(NameOrNone(OptionsOfCore(given.plan).policy)),
+      codec_(NameOrNone(OptionsOfCore(given.plan).codec)),
+      backend_(NameOrNone(OptionsOfCore(given.plan).backend)),
+      optimizer_(given.optimizer == nullptr ? kDefaultOptimizer
+                                            : given.optimizer->name),
+      optimizer_state_(optimizer_ + "_state"),
+      host_of_rank_(HostsOf(OptionsOfCore(given.plan))),
+      plan_([&] {
+        commsched_plan_options_t plan = OptionsOfCore(given.plan);
+        // An empty name is one.
+        if (plan.policy != nullptr) plan.policy = policy_.c_str();
+        if (plan.codec != nullptr) plan.codec = codec_.c_str();
+        if (plan.backend != nullptr) plan.backend = backend_.c_str();
+        if (plan.host_of_rank != nullptr) {
+          plan.host_of_rank = host_of_rank_.data();
+        }
+        return plan;
+      }()),
+      profile_(given.profile == nullptr ? commsched_cost_profile_init()
+                                        : *given.profile),
+      spec_([&] {
+        const auto dtype = [](uint32_t value) {
+          return static_cast<commsched_dtype_t>(value);
+        };
+        StepSpec spec;
+        spec.zero_stage = given_.zero_stage;
+        spec.micro_batches = given_.micro_batches;
+        spec.world = num_ranks;
+        spec.clip = given_.clips != 0;
+        spec.scales_loss = given_.scales_loss != 0;
+        spec.check_finite = given_.check_finite != 0;
+        spec.reads_norm = given_.norm != 0;
+        spec.norm_members = static_cast<int32_t>(given_.norm_members);
+        spec.option_sets = given_.option_sets;
+        spec.gradient_ready = given_.gradient_ready != 0;
+        spec.deterministic = plan_.deterministic != 0;
+        spec.optimizer = optimizer_.c_str();
+        spec.optimizer_state = optimizer_state_.c_str();
+        spec.moments = given.optimizer == nullptr
+                           ? kDefaultStateValues
+                           : given.optimizer->state_values;
+        spec.precision = {.parameters = dtype(given_.parameter_dtype),
+                          .reduced = dtype(given_.reduce_dtype)};
+        spec.offloads = given_.offloads != 0 && spec.state_values() > 0;
+        return spec;
+      }()) {}
+
+StepPlan::Options StepOptions::OfPlan() const {
+  return {.layout = {.bucket_bytes = given_.bucket_bytes,
+                     .num_shards = static_cast<uint64_t>(spec_.world),
+                     .edge_bytes = given_.edge_bucket_bytes,
+                     .persist_bytes = given_.persist_below,
+                     .whole_tensors = whole_tensors_},
+          .accumulate_bytes = given_.accumulate_bytes,
+          .offload_staging_bytes = given_.offload_staging_bytes,
+          .max_live_bytes = given_.max_live_bytes,
+          .prefetch_bytes = given_.prefetch_bytes,
+          .plan = plan_,
+          .profile = profile_};
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,206 @@
+#include "engine/step_plan/planned_role.h"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "engine/step_plan/arena_search.h"
+#include "engine/step_plan/bucket_buffers.h"
+
+namespace commsched::engine {
+namespace {
+
+Status PlanAlone(const RoleToPlan& role, PlannedRole* out) {
+  Layout layout;
+  ENGINE_RETURN_IF_ERROR(LayOutGiven(role, &layout));
+  const StepPlan::Options options = role.options->OfPlan();
+  Sequence sequence = RegisteredSequence(role.model->modules().size());
+  std::unique_ptr<const StepPlan> plan;
+  if (role.options->merges_buckets()) {
+    ENGINE_RETURN_IF_ERROR(SearchBuckets(role.options->spec(), *role.model,
+                                         options, std::move(layout), sequence,
+                                         &plan, &out->buckets));
+  } else {
+    ENGINE_RETURN_IF_ERROR(StepPlan::Build(role.options->spec(), *role.model,
+                                           options, std::move(layout),
+                                           std::move(sequence), &plan));
+  }
+  out->plan = std::move(plan);
+  return Status();
+}
+
+Status PlanAll(const std::vector<RoleToPlan>& roles,
+               std::vector<PlannedRole>* out) {
+  std::vector<StepPlan::Options> options(roles.size());
+  std::vector<StepPlan::Role> together;
+  for (size_t i = 0; i < roles.size(); ++i) {
+    Layout layout;
+    ENGINE_RETURN_IF_ERROR(LayOutGiven(roles[i], &layout));
+    options[i] = roles[i].options->OfPlan();
+    together.push_back({.spec = &roles[i].options->spec(),
+                        .model = roles[i].model.get(),
+                        .options = &options[i],
+                        .role_of_member = roles[i].role_of_member,
+                        .num_groups = roles[i].num_groups});
+  }
+  std::vector<std::unique_ptr<const StepPlan>> plans;
+  ENGINE_RETURN_IF_ERROR(StepPlan::BuildTogether(together, &plans));
+  for (size_t i = 0; i < roles.size(); ++i)
+    (*out)[i].plan = std::move(plans[i]);
+  return Status();
+}
+
+Status Changed(const std::string& what, const std::string& was,
+               const std::string& next) {
+  return InvalidArgument("engine: replan with " + what + " " + next +
+                         "; it is " + was);
+}
+
+Status CheckSameModel(const Model& was, const Model& next) {
+  const auto count = [](const auto& of) { return std::to_string(of.size()); };
+  if (was.modules().size() != next.modules().size()) {
+    return Changed("modules:", count(was.modules()), count(next.modules()));
+  }
+  for (size_t m = 0; m < was.modules().size(); ++m) {
+    if (was.modules()[m].name == next.modules()[m].name) continue;
+    return Changed("module " + std::to_string(m),
+                   "'" + was.modules()[m].name + "'",
+                   "'" + next.modules()[m].name + "'");
+  }
+  if (was.parameters().size() != next.parameters().size()) {
+    return Changed("parameters:", count(was.parameters()),
+                   count(next.parameters()));
+  }
+  for (size_t p = 0; p < was.parameters().size(); ++p) {
+    const Parameter& before = was.parameters()[p];
+    const Parameter& after = next.parameters()[p];
+    if (before.name == after.name && before.dims == after.dims) continue;
+    return Changed("parameter " + std::to_string(p),
+                   "'" + before.name + "' of " + std::to_string(before.count),
+                   "'" + after.name + "' of " + std::to_string(after.count));
+  }
+  return Status();
+}
+
+// What the state of a rank depends on, and what its calls do.
+Status CheckSameSpec(const StepSpec& was, const StepSpec& next) {
+  const struct {
+    const char* what;
+    uint64_t was, next;
+  } values[] = {
+      {"zero_stage", was.zero_stage, next.zero_stage},
+      {"micro_batches", was.micro_batches, next.micro_batches},
+      {"num_ranks", static_cast<uint64_t>(was.world),
+       static_cast<uint64_t>(next.world)},
+      {"clips", was.clip, next.clip},
+      {"scales_loss", was.scales_loss, next.scales_loss},
+      {"check_finite", was.check_finite, next.check_finite},
+      {"norm", was.reads_norm, next.reads_norm},
+      {"norm_members", static_cast<uint64_t>(was.norm_members),
+       static_cast<uint64_t>(next.norm_members)},
+      {"deterministic", was.deterministic, next.deterministic},
+      {"values per weight", was.moments, next.moments},
+      {"option_sets", was.option_sets, next.option_sets},
+      {"gradient_ready", was.gradient_ready, next.gradient_ready},
+      {"offloads", was.offloads, next.offloads},
+      {"parameter_dtype", was.precision.parameters, next.precision.parameters},
+      {"reduce_dtype", was.precision.reduced, next.precision.reduced},
+  };
+  for (const auto& [what, before, after] : values) {
+    if (before == after) continue;
+    return Changed(what, std::to_string(before), std::to_string(after));
+  }
+  return Status();
+}
+
+// Also what of it changes from one micro-batch to the next.
+bool LaidOutAlike(const Bucket& was, const Bucket& next) {
+  return was.count == next.count && was.parameters == next.parameters &&
+         was.resident == next.resident &&
+         was.reduced_at_once == next.reduced_at_once;
+}
+
+}  // namespace
+
+Status CheckSameState(const PlannedRole& was, const PlannedRole& next) {
+  ENGINE_RETURN_IF_ERROR(CheckSameModel(*was.model, *next.model));
+  ENGINE_RETURN_IF_ERROR(
+      CheckSameSpec(was.options->spec(), next.options->spec()));
+  const std::vector<Bucket>& before = was.plan->layout().buckets;
+  const std::vector<Bucket>& after = next.plan->layout().buckets;
+  if (before.size() != after.size()) {
+    return Changed("buckets:", std::to_string(before.size()),
+                   std::to_string(after.size()));
+  }
+  for (size_t b = 0; b < before.size(); ++b) {
+    if (LaidOutAlike(before[b], after[b])) continue;
+    return Changed("bucket " + std::to_string(b),
+                   "of " + std::to_string(before[b].count) + " elements",
+                   "of " + std::to_string(after[b].count) +
+                       " elements, or with other parameters");
+  }
+  return Status();
+}
+
+Status LayOutGiven(const RoleToPlan& role, Layout* out_layout) {
+  if (role.model->parameters().empty()) {
+    return FailedPrecondition("engine: the model has no parameters");
+  }
+  return StepPlan::LayOut(role.options->spec(), *role.model,
+                          role.options->OfPlan(), out_layout);
+}
+
+Status PlanRoles(const std::vector<RoleToPlan>& roles,
+                 std::vector<PlannedRole>* out_roles) {
+  std::vector<PlannedRole> planned(roles.size());
+  ENGINE_RETURN_IF_ERROR(roles.size() == 1
+                             ? PlanAlone(roles.front(), &planned.front())
+                             : PlanAll(roles, &planned));
+  for (size_t i = 0; i < roles.size(); ++i) {
+    planned[i].model = roles[i].model;
+    planned[i].options = roles[i].options;
+    planned[i].model->Close();
+  }
+  *out_roles = std::move(planned);
+  return Status();
+}
+
+Status DescribePlan(const PlannedRole& role, commsched_step_plan_info_t* info) {
+  const StepPlan& plan = *role.plan;
+  info->num_parameters = plan.layout().num_elements;
+  info->num_buckets = plan.layout().buckets.size();
+  info->num_passes = plan.graph().passes.size();
+  info->num_ops = plan.num_ops();
+  for (uint32_t b = 0; b < info->num_buckets; ++b) {
+    const std::vector<BucketBuffer> rows = plan.BuffersOf(b);
+    for (const BucketBuffer& row : rows) {
+      if (row.ownership != COMMSCHED_BOUND) continue;
+      switch (row.kind) {
+        case BufferKind::kParameters:
+          info->parameter_bytes += row.bytes();
+          break;
+        case BufferKind::kMasters:
+        case BufferKind::kState:
+          info->optimizer_bytes += row.bytes();
+          break;
+        default:
+          info->gradient_bytes += row.bytes();
+      }
+    }
+    info->due_bytes += DueBytes(plan.spec(), rows);
+  }
+  info->optimizer_bytes +=
+      plan.layout().staging_slots * plan.layout().staging_count * sizeof(float);
+  info->arena_bytes = plan.arena_bytes();
+  info->accumulated_bytes = AccumulatedBytes(plan.spec(), plan.layout());
+  commsched_prediction_t prediction = commsched_prediction_init();
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_plan_predict(plan.plan(), nullptr, &prediction),
+      "predicting a step"));
+  info->step_ns = prediction.step_ns;
+  info->given_buckets = role.buckets.given_buckets;
+  info->given_step_ns = role.buckets.given_step_ns;
+  return Status();
+}
+
+}  // namespace commsched::engine

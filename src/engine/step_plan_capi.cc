@@ -1,0 +1,143 @@
+// The C side of step plans.
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "boundary.h"
+#include "commsched/step_plan.h"
+#include "engine/step_plan/planned_role.h"
+#include "engine/tables/optimizer_table.h"
+
+using commsched::engine::AtBoundary;
+using commsched::engine::CopyIn;
+using commsched::engine::DescribePlan;
+using commsched::engine::FillInfo;
+using commsched::engine::InvalidArgument;
+using commsched::engine::NotNull;
+using commsched::engine::PlannedRole;
+using commsched::engine::RoleToPlan;
+using commsched::engine::Status;
+using commsched::engine::StepOptions;
+
+namespace {
+
+constexpr uint32_t kMostRoles = 512;
+
+// The options, and copies of the structs that they point to.
+struct GivenOptions {
+  commsched_step_plan_options_t options;
+  commsched_optimizer_table_t optimizer;
+  commsched_plan_options_t plan;
+  commsched_cost_profile_t profile;
+};
+
+Status CopyOptions(const commsched_step_plan_options_t& from,
+                   GivenOptions* out) {
+  ENGINE_RETURN_IF_ERROR(CopyIn(from, "options", &out->options));
+  if (out->options.optimizer != nullptr) {
+    ENGINE_RETURN_IF_ERROR(
+        CopyIn(*out->options.optimizer, "optimizer", &out->optimizer));
+    ENGINE_RETURN_IF_ERROR(
+        commsched::engine::CheckOptimizerTable(out->optimizer));
+    out->options.optimizer = &out->optimizer;
+  }
+  if (out->options.plan != nullptr) {
+    ENGINE_RETURN_IF_ERROR(CopyIn(*out->options.plan, "plan", &out->plan));
+    out->options.plan = &out->plan;
+  }
+  if (out->options.profile != nullptr) {
+    ENGINE_RETURN_IF_ERROR(
+        CopyIn(*out->options.profile, "profile", &out->profile));
+    out->options.profile = &out->profile;
+  }
+  return StepOptions::Check(out->options);
+}
+
+// Entry `i` of `roles`, whose entries may be larger or smaller than ours.
+Status CopyRole(const commsched_step_plan_role_t* roles, uint32_t i,
+                commsched_step_plan_role_t* out) {
+  const auto* const at = reinterpret_cast<const commsched_step_plan_role_t*>(
+      reinterpret_cast<const std::byte*>(roles) + i * roles->struct_size);
+  const std::string name = "roles[" + std::to_string(i) + "]";
+  ENGINE_RETURN_IF_ERROR(CopyIn(*at, name.c_str(), out));
+  if (at->struct_size != roles->struct_size) {
+    return InvalidArgument("engine: struct_size of " + name + " is " +
+                           std::to_string(at->struct_size) +
+                           "; that of roles[0] is " +
+                           std::to_string(roles->struct_size));
+  }
+  ENGINE_RETURN_IF_ERROR(NotNull(out->model, (name + ".model").c_str()));
+  if (out->num_ranks < 1) {
+    return InvalidArgument("engine: " + name + ".num_ranks is " +
+                           std::to_string(out->num_ranks) +
+                           "; it must be 1 or more");
+  }
+  return Status();
+}
+
+Status BuildPlans(const commsched_step_plan_role_t* roles, uint32_t num_roles,
+                  const commsched_step_plan_options_t* options,
+                  commsched_step_plan_t** out_plans) {
+  ENGINE_RETURN_IF_ERROR(NotNull(roles, "roles"));
+  ENGINE_RETURN_IF_ERROR(NotNull(options, "options"));
+  ENGINE_RETURN_IF_ERROR(NotNull(out_plans, "out_plans"));
+  if (num_roles < 1 || num_roles > kMostRoles) {
+    return InvalidArgument("engine: num_roles is " + std::to_string(num_roles) +
+                           "; it must be 1 to " + std::to_string(kMostRoles));
+  }
+  GivenOptions given;
+  ENGINE_RETURN_IF_ERROR(CopyOptions(*options, &given));
+  std::vector<RoleToPlan> to_plan;
+  for (uint32_t i = 0; i < num_roles; ++i) {
+    commsched_step_plan_role_t role;
+    ENGINE_RETURN_IF_ERROR(CopyRole(roles, i, &role));
+    to_plan.push_back({.model = role.model->model,
+                       .options = std::make_shared<StepOptions>(given.options,
+                                                                role.num_ranks),
+                       .role_of_member = role.role_of_member,
+                       .num_groups = role.num_groups});
+  }
+  std::vector<PlannedRole> planned;
+  ENGINE_RETURN_IF_ERROR(commsched::engine::PlanRoles(to_plan, &planned));
+  std::vector<std::unique_ptr<commsched_step_plan>> made;
+  for (PlannedRole& each : planned) {
+    made.push_back(std::make_unique<commsched_step_plan>(
+        commsched_step_plan{std::move(each)}));
+  }
+  for (uint32_t i = 0; i < num_roles; ++i) out_plans[i] = made[i].release();
+  return Status();
+}
+
+}  // namespace
+
+commsched_status_t commsched_step_plan_build(
+    const commsched_step_plan_role_t* roles, uint32_t num_roles,
+    const commsched_step_plan_options_t* options,
+    commsched_step_plan_t** out_plans) {
+  return AtBoundary(
+      [&] { return BuildPlans(roles, num_roles, options, out_plans); });
+}
+
+void commsched_step_plan_destroy(commsched_step_plan_t* plan) { delete plan; }
+
+commsched_status_t commsched_step_plan_get_info(
+    const commsched_step_plan_t* plan, commsched_step_plan_info_t* out_info) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(plan, "plan"));
+    return FillInfo(out_info, [&](commsched_step_plan_info_t* info) {
+      *info = commsched_step_plan_info_init();
+      return DescribePlan(plan->role, info);
+    });
+  });
+}
+
+const commsched_plan_t* commsched_step_plan_core_plan(
+    const commsched_step_plan_t* plan) {
+  return plan == nullptr ? nullptr : plan->role.plan->plan();
+}
+
+const commsched_plan_t* commsched_step_plan_evaluation_plan(
+    const commsched_step_plan_t* plan) {
+  return plan == nullptr ? nullptr : plan->role.plan->forward_plan();
+}
