@@ -100,6 +100,7 @@ struct ToyRun {
   // The order of forwards of a step; empty: that of registration. Recorded,
   // unless it is empty; again whenever it changes.
   std::function<std::vector<uint32_t>(uint32_t step)> order;
+  bool planned = false;  // The engine is given a step plan, and no model.
   std::shared_ptr<TestPools> pools;     // Null: the optimizer's is memory.
   std::shared_ptr<ToyDevices> devices;  // Null: ranks compute on the host.
 

@@ -13,7 +13,69 @@ namespace {
 
 constexpr char kCancelled[] = "cancelled";
 
+// What a step plan says, and the model.
+void ForgetWhatIsPlanned(commsched_engine_desc_t* desc) {
+  desc->model = nullptr;
+  desc->plan = nullptr;
+  desc->profile = nullptr;
+  desc->zero_stage = 0;
+  desc->micro_batches = 0;
+  desc->bucket_bytes = 0;
+  desc->edge_bucket_bytes = 0;
+  desc->bucket_merge = 0;
+  desc->max_live_bytes = 0;
+  desc->persist_below = 0;
+  desc->accumulate_bytes = 0;
+  desc->prefetch_bytes = 0;
+  desc->offload_staging_bytes = 0;
+  desc->parameter_dtype = 0;
+  desc->reduce_dtype = 0;
+  desc->check_finite = 0;
+  desc->norm = 0;
+  desc->option_sets = 0;
+  desc->gradient_ready = 0;
+}
+
 }  // namespace
+
+commsched_step_plan_options_t ToyStepOptions(const ToyRun& run) {
+  const commsched_engine_desc_t& desc = run.engine;
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
+  options.zero_stage = desc.zero_stage;
+  options.micro_batches = desc.micro_batches;
+  options.bucket_bytes = desc.bucket_bytes;
+  options.edge_bucket_bytes = desc.edge_bucket_bytes;
+  options.bucket_merge = desc.bucket_merge;
+  options.max_live_bytes = desc.max_live_bytes;
+  options.persist_below = desc.persist_below;
+  options.accumulate_bytes = desc.accumulate_bytes;
+  options.prefetch_bytes = desc.prefetch_bytes;
+  options.offload_staging_bytes = desc.offload_staging_bytes;
+  options.parameter_dtype = desc.parameter_dtype;
+  options.reduce_dtype = desc.reduce_dtype;
+  options.clips = desc.clip_norm > 0 ? 1 : 0;
+  options.scales_loss = desc.loss_scale > 0 ? 1 : 0;
+  options.check_finite = desc.check_finite;
+  options.norm = desc.norm;
+  options.option_sets = desc.option_sets;
+  options.gradient_ready = desc.gradient_ready;
+  options.offloads = run.pools != nullptr ? 1 : 0;
+  options.optimizer = &run.optimizer;
+  options.plan = &run.plan;
+  options.profile = desc.profile;
+  return options;
+}
+
+StepPlanHandle PlanModel(commsched_model_t* model, int32_t num_ranks,
+                         const commsched_step_plan_options_t& options) {
+  commsched_step_plan_role_t role = commsched_step_plan_role_init();
+  role.model = model;
+  role.num_ranks = num_ranks;
+  commsched_step_plan_t* plan = nullptr;
+  Require(commsched_step_plan_build(&role, 1, &options, &plan),
+          commsched_last_error());
+  return StepPlanHandle(plan);
+}
 
 ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
     : run_(run), rank_(rank) {
@@ -24,6 +86,7 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
   Require(commsched_group_create(context_, "dp_shard", all.data(),
                                  static_cast<uint32_t>(all.size()), &group_),
           commsched_last_error());
+  DescribeModel();
   commsched_engine_desc_t desc = run.engine;
   desc.context = context_;
   desc.group = group_;
@@ -36,8 +99,17 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
     pool = run.pools->of_rank[static_cast<size_t>(rank)].table();
     desc.optimizer_pool = &pool;
   }
+  StepPlanHandle plan;
+  if (run.planned) {
+    plan = PlanModel(model_.get(), run.ranks, ToyStepOptions(run));
+    ForgetWhatIsPlanned(&desc);
+    desc.step_plan = plan.get();
+  }
   const commsched_status_t created = commsched_engine_create(&desc, &engine_);
   Require(created, commsched_engine_last_error());
+}
+
+void ToyRank::DescribeModel() {
   uint32_t id = 0;
   for (const ToyModule& module : ToyModules()) {
     Require(
@@ -50,19 +122,19 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
     parameter.name = p.name;
     parameter.dims = p.dims.data();
     parameter.num_dims = static_cast<uint32_t>(p.dims.size());
-    if (run.describe != nullptr) {
-      run.describe(static_cast<uint32_t>(&p - ToyParameters().data()),
-                   &parameter);
+    if (run_.describe != nullptr) {
+      run_.describe(static_cast<uint32_t>(&p - ToyParameters().data()),
+                    &parameter);
     }
     Require(commsched_model_add_parameter(model_.get(), &parameter, &id),
             commsched_engine_last_error());
   }
   Require(commsched_model_use_parameter(model_.get(), 3, 1),
           commsched_engine_last_error());
-  Require(commsched_model_set_passes(model_.get(), run.passes.data(),
-                                     run.passes.size()),
+  Require(commsched_model_set_passes(model_.get(), run_.passes.data(),
+                                     run_.passes.size()),
           commsched_engine_last_error());
-  for (const auto& [first, last] : run.recomputed) {
+  for (const auto& [first, last] : run_.recomputed) {
     Require(commsched_model_recompute(model_.get(), first, last),
             commsched_engine_last_error());
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,20 @@
 #include "test/engine/toy_model.h"
 
 namespace commsched::engine {
+
+struct StepPlanDelete {
+  void operator()(commsched_step_plan_t* plan) const {
+    commsched_step_plan_destroy(plan);
+  }
+};
+using StepPlanHandle = std::unique_ptr<commsched_step_plan_t, StepPlanDelete>;
+
+// What shapes the steps of `run`; as long as that lives.
+commsched_step_plan_options_t ToyStepOptions(const ToyRun& run);
+
+// Of one role, of `num_ranks` ranks. Aborts the test process if that fails.
+StepPlanHandle PlanModel(commsched_model_t* model, int32_t num_ranks,
+                         const commsched_step_plan_options_t& options);
 
 // One rank, built: context, group and engine with the toy model.
 class ToyRank {
@@ -39,6 +54,7 @@ class ToyRank {
   const std::vector<void*>& gradients() const { return gradients_; }
 
  private:
+  void DescribeModel();
   std::string SetInitialValues();
   // Where the parameters of `module` are, in a forward or backward of it.
   std::string FindParameters(uint32_t module);
