@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine.h"
-#include "engine/step_plan/bucket_search.h"
+#include "engine/step_plan/search/bucket_search.h"
 #include "engine/step_plan/step_plan.h"
 
 namespace commsched::engine {

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/step_plan/arena_search.h"
 #include "engine/step_plan/bucket_buffers.h"
+#include "engine/step_plan/search/arena_search.h"
 
 namespace commsched::engine {
 namespace {

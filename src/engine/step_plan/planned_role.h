@@ -8,8 +8,8 @@
 #include "checkpoint/status.h"
 #include "commsched/step_plan.h"
 #include "engine/model/model.h"
-#include "engine/step_plan/bucket_search.h"
 #include "engine/step_plan/options.h"
+#include "engine/step_plan/search/bucket_search.h"
 #include "engine/step_plan/step_plan.h"
 
 namespace commsched::engine {

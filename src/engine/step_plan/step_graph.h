@@ -13,7 +13,7 @@
 #include "engine/model/passes.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/layout.h"
-#include "engine/step_plan/residency.h"
+#include "engine/step_plan/search/residency.h"
 #include "engine/step_plan/spec.h"
 
 namespace commsched::engine {

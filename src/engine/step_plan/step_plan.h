@@ -9,10 +9,10 @@
 #include "commsched/plan.h"
 #include "engine/model/model.h"
 #include "engine/model/passes.h"
-#include "engine/step_plan/arena_search.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/forward_graph.h"
 #include "engine/step_plan/layout.h"
+#include "engine/step_plan/search/arena_search.h"
 #include "engine/step_plan/spec.h"
 #include "engine/step_plan/step_graph.h"
 

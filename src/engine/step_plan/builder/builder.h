@@ -10,7 +10,7 @@
 #include "engine/model/graph_writer.h"
 #include "engine/step_plan/accumulation.h"
 #include "engine/step_plan/layout.h"
-#include "engine/step_plan/residency.h"
+#include "engine/step_plan/search/residency.h"
 #include "engine/step_plan/step_graph.h"
 
 namespace commsched::engine {

@@ -1,10 +1,11 @@
 // The C side of attention.
 
+#include "engine/attention/attention.h"
+
 #include <memory>
 #include <vector>
 
-#include "boundary.h"
-#include "engine/attention/attention.h"
+#include "engine/capi/boundary.h"
 
 using commsched::engine::AtBoundary;
 using commsched::engine::Attention;

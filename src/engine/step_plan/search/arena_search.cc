@@ -1,10 +1,10 @@
-#include "engine/step_plan/arena_search.h"
+#include "engine/step_plan/search/arena_search.h"
 
 #include <algorithm>
 #include <string>
 
 #include "engine/step_plan/bucket_buffers.h"
-#include "engine/step_plan/step_needs.h"
+#include "engine/step_plan/search/step_needs.h"
 
 namespace commsched::engine {
 namespace {

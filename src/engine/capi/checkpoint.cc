@@ -1,5 +1,7 @@
 // The C side of checkpoints.
 
+#include "checkpoint/checkpoint.h"
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -7,10 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "boundary.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/saver.h"
 #include "commsched/checkpoint.h"
+#include "engine/capi/boundary.h"
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;

@@ -1,7 +1,7 @@
 // What the C functions share: convert, call, convert back. Nothing is decided
 // here but NULLs and the sizes of structs.
-#ifndef COMMSCHED_SRC_ENGINE_BOUNDARY_H_
-#define COMMSCHED_SRC_ENGINE_BOUNDARY_H_
+#ifndef COMMSCHED_SRC_ENGINE_CAPI_BOUNDARY_H_
+#define COMMSCHED_SRC_ENGINE_CAPI_BOUNDARY_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "checkpoint/status.h"
-#include "engine.h"
+#include "engine/engine.h"
 
 struct commsched_model {
   std::shared_ptr<commsched::engine::Model> model;
@@ -106,4 +106,4 @@ Status FillInfo(T* out_info, Fill&& fill) {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_BOUNDARY_H_
+#endif  // COMMSCHED_SRC_ENGINE_CAPI_BOUNDARY_H_

@@ -1,4 +1,4 @@
-#include "boundary.h"
+#include "engine/capi/boundary.h"
 
 namespace commsched::engine {
 namespace {

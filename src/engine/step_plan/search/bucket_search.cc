@@ -1,4 +1,4 @@
-#include "engine/step_plan/bucket_search.h"
+#include "engine/step_plan/search/bucket_search.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_ARENA_SEARCH_H_
-#define COMMSCHED_SRC_ENGINE_STEP_PLAN_ARENA_SEARCH_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_ARENA_SEARCH_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_ARENA_SEARCH_H_
 
 #include <cstdint>
 #include <functional>
@@ -9,7 +9,7 @@
 #include "engine/model/model.h"
 #include "engine/model/passes.h"
 #include "engine/step_plan/layout.h"
-#include "engine/step_plan/residency.h"
+#include "engine/step_plan/search/residency.h"
 #include "engine/step_plan/spec.h"
 
 namespace commsched::engine {
@@ -38,4 +38,4 @@ uint64_t AccumulatedBytes(const StepSpec& spec, const Layout& layout);
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_ARENA_SEARCH_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_ARENA_SEARCH_H_

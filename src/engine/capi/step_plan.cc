@@ -1,11 +1,12 @@
 // The C side of step plans.
 
+#include "commsched/step_plan.h"
+
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "boundary.h"
-#include "commsched/step_plan.h"
+#include "engine/capi/boundary.h"
 #include "engine/step_plan/planned_role.h"
 #include "engine/tables/optimizer_table.h"
 

@@ -1,4 +1,4 @@
-#include "engine/step_plan/step_needs.h"
+#include "engine/step_plan/search/step_needs.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_RESIDENCY_H_
-#define COMMSCHED_SRC_ENGINE_STEP_PLAN_RESIDENCY_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_RESIDENCY_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_RESIDENCY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -49,4 +49,4 @@ std::vector<Stay> PlanStays(const LiveNeeds& needs, uint64_t budget_bytes,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_RESIDENCY_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_RESIDENCY_H_

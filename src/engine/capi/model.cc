@@ -1,9 +1,10 @@
 // The C side of the model.
 
+#include "commsched/model.h"
+
 #include <memory>
 
-#include "boundary.h"
-#include "commsched/model.h"
+#include "engine/capi/boundary.h"
 
 using commsched::engine::AtBoundary;
 using commsched::engine::CopyIn;

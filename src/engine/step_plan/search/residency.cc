@@ -1,4 +1,4 @@
-#include "engine/step_plan/residency.h"
+#include "engine/step_plan/search/residency.h"
 
 #include <algorithm>
 #include <tuple>

@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "boundary.h"
 #include "checkpoint/files.h"
 #include "commsched/pool.h"
+#include "engine/capi/boundary.h"
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;

@@ -4,18 +4,15 @@
 #include <cstring>
 #include <string>
 
-#include "boundary.h"
-#include "commsched/engine_ops.h"
+#include "engine/capi/boundary.h"
+#include "engine/engine_desc.h"
 #include "engine/tables/kernels.h"
-#include "engine_desc.h"
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;
 using engine::CopyIn;
 using engine::FillInfo;
-using GradientCall = engine::StepCalls::GradientCall;
 using engine::NotNull;
-using engine::PassCall;
 using engine::Status;
 
 namespace {
@@ -81,18 +78,6 @@ Status Create(const commsched_engine_desc_t* desc,
   engine::DeviceTables ours;
   ENGINE_RETURN_IF_ERROR(engine::Engine::TablesOf(copy, &ours));
   *out_engine = new commsched_engine(copy, std::move(role), ours);
-  return Status();
-}
-
-Status ToCall(const commsched_pass_t* pass, PassCall* out_call) {
-  ENGINE_RETURN_IF_ERROR(NotNull(pass, "pass"));
-  if (pass->kind >= commsched::engine::kNumPassKinds) {
-    return commsched::engine::InvalidArgument(
-        "engine: pass.kind is " + std::to_string(pass->kind) +
-        "; it must be 0 (FORWARD) to 5 (NO_GRAD)");
-  }
-  *out_call = {static_cast<commsched::engine::PassKind>(pass->kind),
-               pass->module, pass->micro_batch};
   return Status();
 }
 
@@ -190,152 +175,6 @@ commsched_status_t commsched_engine_parameter_address(
     ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
     ENGINE_RETURN_IF_ERROR(NotNull(out_gradient, "out_gradient"));
     return engine->engine.ParameterAddress(parameter, out_values, out_gradient);
-  });
-}
-
-commsched_status_t commsched_engine_step_begin(
-    commsched_engine_t* engine, const commsched_step_desc_t* desc) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    commsched_step_desc_t copy = commsched_step_desc_init();
-    if (desc != nullptr) ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
-    return engine->engine.calls().StepBegin(copy.micro_batches);
-  });
-}
-
-commsched_status_t commsched_engine_gradient_begin(
-    commsched_engine_t* engine, commsched_parameter_id_t parameter,
-    void** out_gradient) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(out_gradient, "out_gradient"));
-    ENGINE_RETURN_IF_ERROR(
-        engine->engine.calls().Gradient(GradientCall::kBegin, parameter));
-    const void* values = nullptr;
-    return engine->engine.ParameterAddress(parameter, &values, out_gradient);
-  });
-}
-
-commsched_status_t commsched_engine_gradient_ready(
-    commsched_engine_t* engine, commsched_parameter_id_t parameter) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.calls().Gradient(GradientCall::kReady, parameter);
-  });
-}
-
-commsched_status_t commsched_engine_gradient_absent(
-    commsched_engine_t* engine, commsched_parameter_id_t parameter) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.calls().Gradient(GradientCall::kAbsent, parameter);
-  });
-}
-
-commsched_status_t commsched_engine_step_cancel(
-    commsched_engine_t* engine, commsched_cancel_scope_t scope) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    if (scope > COMMSCHED_CANCEL_ALL) {
-      return engine::InvalidArgument("engine: scope of step_cancel is " +
-                                     std::to_string(scope) +
-                                     "; it must be 0 (LOCAL) or 1 (ALL)");
-    }
-    return engine->engine.calls().Cancel(scope == COMMSCHED_CANCEL_ALL);
-  });
-}
-
-commsched_status_t commsched_engine_pass_begin(commsched_engine_t* engine,
-                                               const commsched_pass_t* pass) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    PassCall call;
-    ENGINE_RETURN_IF_ERROR(ToCall(pass, &call));
-    return engine->engine.calls().PassBegin(call);
-  });
-}
-
-commsched_status_t commsched_engine_pass_end(commsched_engine_t* engine,
-                                             const commsched_pass_t* pass) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    PassCall call;
-    ENGINE_RETURN_IF_ERROR(ToCall(pass, &call));
-    return engine->engine.calls().PassEnd(call);
-  });
-}
-
-commsched_status_t commsched_engine_op_begin(commsched_engine_t* engine,
-                                             commsched_module_op_id_t op,
-                                             uint32_t micro_batch) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.calls().OpBegin(op, micro_batch);
-  });
-}
-
-commsched_status_t commsched_engine_op_end(commsched_engine_t* engine,
-                                           commsched_module_op_id_t op,
-                                           uint32_t micro_batch) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.calls().OpEnd(op, micro_batch);
-  });
-}
-
-commsched_status_t commsched_engine_reduce(commsched_engine_t* engine) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.calls().EndPasses("reduce");
-  });
-}
-
-commsched_status_t commsched_engine_norm(commsched_engine_t* engine,
-                                         double* out_norm) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(out_norm, "out_norm"));
-    return engine->engine.calls().Norm(out_norm);
-  });
-}
-
-commsched_status_t commsched_engine_update(
-    commsched_engine_t* engine, const commsched_engine_update_args_t* args) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(args, "args"));
-    commsched_engine_update_args_t copy;
-    ENGINE_RETURN_IF_ERROR(CopyIn(*args, "args", &copy));
-    return engine->engine.calls().Step(copy);
-  });
-}
-
-commsched_status_t commsched_engine_step_end(commsched_engine_t* engine) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.calls().StepEnd();
-  });
-}
-
-commsched_status_t commsched_engine_drain(commsched_engine_t* engine) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.calls().Drain();
-  });
-}
-
-commsched_status_t commsched_engine_evaluation_begin(
-    commsched_engine_t* engine) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.calls().EvaluationBegin();
-  });
-}
-
-commsched_status_t commsched_engine_evaluation_end(commsched_engine_t* engine) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.calls().EvaluationEnd();
   });
 }
 

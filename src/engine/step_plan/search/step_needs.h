@@ -1,12 +1,12 @@
-#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_NEEDS_H_
-#define COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_NEEDS_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_STEP_NEEDS_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_STEP_NEEDS_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "engine/model/passes.h"
 #include "engine/step_plan/layout.h"
-#include "engine/step_plan/residency.h"
+#include "engine/step_plan/search/residency.h"
 #include "engine/step_plan/spec.h"
 
 namespace commsched::engine {
@@ -21,4 +21,4 @@ LiveNeeds NeedsOfStep(const StepSpec& spec, const Layout& layout,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_NEEDS_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_STEP_NEEDS_H_

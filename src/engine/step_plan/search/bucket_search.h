@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_BUCKET_SEARCH_H_
-#define COMMSCHED_SRC_ENGINE_STEP_PLAN_BUCKET_SEARCH_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_BUCKET_SEARCH_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_BUCKET_SEARCH_H_
 
 #include <cstdint>
 #include <memory>
@@ -40,4 +40,4 @@ Status SearchBuckets(const StepSpec& spec, const Model& model,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_BUCKET_SEARCH_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_BUCKET_SEARCH_H_
