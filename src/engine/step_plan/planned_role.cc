@@ -50,6 +50,10 @@ Status PlanAll(const std::vector<RoleToPlan>& roles,
   return Status();
 }
 
+std::string Quoted(const std::string& name) {
+  return std::string("'").append(name).append("'");
+}
+
 Status Changed(const std::string& what, const std::string& was,
                const std::string& next) {
   return InvalidArgument("engine: replan with " + what + " " + next +
@@ -63,9 +67,8 @@ Status CheckSameModel(const Model& was, const Model& next) {
   }
   for (size_t m = 0; m < was.modules().size(); ++m) {
     if (was.modules()[m].name == next.modules()[m].name) continue;
-    return Changed("module " + std::to_string(m),
-                   "'" + was.modules()[m].name + "'",
-                   "'" + next.modules()[m].name + "'");
+    return Changed("module " + std::to_string(m), Quoted(was.modules()[m].name),
+                   Quoted(next.modules()[m].name));
   }
   if (was.parameters().size() != next.parameters().size()) {
     return Changed("parameters:", count(was.parameters()),
@@ -76,8 +79,8 @@ Status CheckSameModel(const Model& was, const Model& next) {
     const Parameter& after = next.parameters()[p];
     if (before.name == after.name && before.dims == after.dims) continue;
     return Changed("parameter " + std::to_string(p),
-                   "'" + before.name + "' of " + std::to_string(before.count),
-                   "'" + after.name + "' of " + std::to_string(after.count));
+                   Quoted(before.name) + " of " + std::to_string(before.count),
+                   Quoted(after.name) + " of " + std::to_string(after.count));
   }
   return Status();
 }

@@ -228,7 +228,8 @@ Status StepBuilder::AddPass(const Pass& pass, PassOps& ops) {
 // Of buckets that no later pass adds to. Each waits for the pass alone, so that
 // they may come in any order; the pass reads its parameters until the last op.
 Status StepBuilder::AddReady(const Pass& pass, PassOps& ops) {
-  const std::string of = "[" + std::to_string(pass.micro_batch) + "].";
+  const std::string of =
+      std::string("[").append(std::to_string(pass.micro_batch)).append("].");
   const commsched_op_id_t last = ops.last();
   std::vector<commsched_access_t> read;
   commsched_compute_desc_t desc = commsched_compute_desc_init();
