@@ -219,7 +219,7 @@ TEST(StepCancelTest, OfAllRanksIsAStepThatNobodyTakes) {
          {commsched_adamw(0.9f, 0.95f, 1e-8f), commsched_sgd(0.9f, 0)}) {
       SCOPED_TRACE(stage);
       ToyRun run = ShapeRun(stage, stage % 2);
-      run.engine.optimizer = &optimizer;
+      run.optimizer = optimizer;
       run.engine.loss_scale = 1024;
       ExpectNobodySteps(run);
     }
