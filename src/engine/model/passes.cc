@@ -86,23 +86,25 @@ class Linker {
       case PassKind::kForward:
         pass.use = open.num_forwards++;
         open.forwards.push_back(index);
+        open.once.push_back(index);
         break;
       case PassKind::kNoGrad:
         pass.use = open.num_without++;
         break;
       case PassKind::kRecompute:
         ENGINE_RETURN_IF_ERROR(TakeForward(open, pass));
-        if (!open.again.empty() && open.again.back() == pass.forward) {
+        if (open.once.size() == open.again.size()) {
           return Refuse(index, pass, "which has come before");
         }
-        open.again.push_back(pass.forward);
+        open.again.push_back(index);
         break;
       case PassKind::kBackward:
       case PassKind::kBackwardInput:
         ENGINE_RETURN_IF_ERROR(TakeForward(open, pass));
         open.forwards.pop_back();
-        if (!open.again.empty() && open.again.back() == pass.forward) {
-          open.again.pop_back();
+        LinkAgain(open);
+        if (!open.once.empty() && open.once.back() == pass.forward) {
+          open.once.pop_back();
         }
         if (call.kind == PassKind::kBackwardInput) {
           open.halves.push_back(index);
@@ -149,9 +151,23 @@ class Linker {
     uint32_t num_forwards = 0;
     uint32_t num_without = 0;  // NO_GRAD.
     std::vector<uint32_t> forwards;
-    std::vector<uint32_t> again;  // Those of `forwards` that have run again.
+    std::vector<uint32_t> once;   // Those of `forwards` that do not run again,
+                                  // or of which `again` may be.
+    std::vector<uint32_t> again;  // Forwards that run again, not linked yet.
     std::deque<uint32_t> halves;  // First halves of backwards.
   };
+
+  // What runs again before a backward are the last forwards, in their order.
+  void LinkAgain(Open& open) {
+    const size_t first = open.once.size() - open.again.size();
+    for (size_t i = 0; i < open.again.size(); ++i) {
+      Pass& again = passes_[open.again[i]];
+      again.forward = open.once[first + i];
+      again.use = passes_[again.forward].use;
+    }
+    open.once.resize(first);
+    open.again.clear();
+  }
 
   Status Refuse(uint32_t index, const Pass& pass, const char* why) const {
     return InvalidArgument("engine: pass " + std::to_string(index) + " is " +
@@ -266,8 +282,8 @@ Status CheckPasses(const std::vector<Pass>& passes,
   for (size_t at = 0; at < forward.size(); ++at) {
     const size_t module = at % names.size();
     const char* missing = nullptr;
-    if (!forward[at]) missing = "forward";
     if (!backward[at] && any_backward[module]) missing = "backward";
+    if (!forward[at]) missing = "forward";
     if (missing == nullptr) continue;
     return InvalidArgument(
         "engine: the passes have no " + std::string(missing) + " of module " +

@@ -82,12 +82,14 @@ Status SearchBuckets(const StepSpec& spec, const Model& model,
     StepPlan::Options other = options;
     other.layout.bucket_bytes = options.layout.bucket_bytes / 2 * size;
     Layout layout;
-    ENGINE_RETURN_IF_ERROR(StepPlan::LayOut(spec, model, other, &layout));
-    if (layout.buckets.size() == last) continue;
-    last = layout.buckets.size();
     Candidate candidate;
-    const Status planned =
-        Plan(spec, model, other, std::move(layout), sequence, &candidate);
+    Status planned = StepPlan::LayOut(spec, model, other, &layout);
+    if (planned.ok()) {
+      if (layout.buckets.size() == last) continue;
+      last = layout.buckets.size();
+      planned =
+          Plan(spec, model, other, std::move(layout), sequence, &candidate);
+    }
     if (planned.code() == COMMSCHED_RESOURCE_EXHAUSTED) continue;
     ENGINE_RETURN_IF_ERROR(planned);
     if (BytesOf(*candidate.plan) > given_bytes + given_bytes / kMostMemory) {
