@@ -467,9 +467,8 @@ static inline commsched_step_desc_t commsched_step_desc_init(void) {
 /// Threads:   one per engine at a time.
 /// Blocks:    never, but for that comparison: until all members have called, at
 ///            most `launch_timeout_ns`.
-/// Errors:    INVALID_ARGUMENT     more micro-batches than planned, a size of
-/// the
-///                                 description that is 0 or unknown
+/// Errors:    INVALID_ARGUMENT     more micro-batches than planned; a size of
+///                                 `desc` that is 0 or unknown
 ///            FAILED_PRECONDITION  a call out of order; the message names the
 ///                                 call that is expected, and nothing changes;
 ///                                 values of two ranks differ: names the

@@ -333,9 +333,8 @@ commsched_model_recompute(commsched_model_t* model, commsched_module_id_t first,
 /// Threads:   one per model at a time.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL; an unknown kind; a pass without one
-/// that
-///                                 must come before or after it, which is named
-///                                 by its index and its text
+///                                 that must come before or after it, which is
+///                                 named by its index and its text
 ///            NOT_FOUND            no such module
 ///            FAILED_PRECONDITION  modules are recomputed by
 ///                                 commsched_model_recompute(); an engine is
