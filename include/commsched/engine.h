@@ -16,7 +16,7 @@
 /// (`accumulate_bytes`). Parameters gathered for step t+1 arrive under the rest
 /// of the optimizer and the next forward: pass_begin waits for the
 /// buckets of its module only. Passes in another order, as pipelines have them,
-/// are a list (commsched_engine_set_passes()).
+/// are a list (commsched_model_set_passes()).
 ///
 /// With `allow_skipped_modules` a rank may leave modules out, as a branch does:
 /// each rank for itself, and other modules in each micro-batch, step and
@@ -522,8 +522,7 @@ COMMSCHED_API commsched_status_t commsched_engine_pass_end(
 /// Errors:    INVALID_ARGUMENT     NULL
 ///            NOT_FOUND            no such parameter
 ///            FAILED_PRECONDITION  not within a BACKWARD or BACKWARD_WEIGHT of
-///            a
-///                                 module that uses the parameter
+///                                 a module that uses the parameter
 ///            or the session's first failure
 /// Since:     0.3
 COMMSCHED_API commsched_status_t commsched_engine_gradient_begin(
