@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "commsched/engine_ops.h"
 #include "commsched/step_plan.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
