@@ -150,7 +150,8 @@ typedef struct commsched_engine_desc {
   /// a call out of order is an error, also on the way to a later module.
   uint32_t allow_skipped_modules;
   /// Precision, each commsched_dtype_t: F32 (0), F16 or BF16. What the model
-  /// computes with, and of the memory that backward adds to. Unless F32, fp32
+  /// computes with, and of the memory that backward adds to, where a parameter
+  /// has no dtype of its own (model.h). Unless F32, fp32
   /// master weights are kept beside it, sharded like the optimizer's state; the
   /// optimizer steps these and rounds. Gradients add up over micro-batches in
   /// fp32: then a bucket that accumulates whole has memory for the sum, too, to
@@ -211,11 +212,11 @@ typedef struct commsched_engine_desc {
   /// Ranks that hold the other parts of the model, and this one, over which the
   /// norm and what it decides go, too: those of tensor parallelism, of a
   /// pipeline, or both. Each element counts once: a parameter that several of
-  /// them hold says so (`replicated_over`). No other rank of `group` is in it.
-  /// All of these ranks have the same `clip_norm`, `loss_scale` and so on, and
-  /// take steps together. A group of this rank alone: `group` has all of the
-  /// model, whatever other ranks of the world do. NULL: `group` is the world,
-  /// or there is no norm.
+  /// them hold says so (`counted_elsewhere`). No other rank of `group` is in
+  /// it. All of these ranks have the same `clip_norm`, `loss_scale` and so on,
+  /// and take steps together. A group of this rank alone: `group` has all of
+  /// the model, whatever other ranks of the world do. NULL: `group` is the
+  /// world, or there is no norm.
   commsched_group_t* norm_group;
   /// commsched_bucket_merge_t: whether buckets of other bytes than
   /// `bucket_bytes` are taken, from the half of them to 64 times, if a step is

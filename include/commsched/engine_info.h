@@ -109,8 +109,12 @@ typedef struct commsched_engine_bucket_info {
   uint64_t struct_size;
   uint64_t count;           ///< Elements, with padding.
   uint64_t num_parameters;  ///< All of each.
-  uint64_t num_reductions;  ///< Of gradients, per step: 1, or `micro_batches`.
-  uint64_t num_gathers;     ///< Of parameters, per step; 0 in stage 0.
+  /// Of gradients, per step: 1, or `micro_batches`; 0 of a frozen bucket.
+  uint64_t num_reductions;
+  /// Of parameters, per step; 0 in stage 0, and of a frozen bucket below 3.
+  uint64_t num_gathers;
+  uint32_t dtype;   ///< commsched_dtype_t, of all its parameters.
+  uint32_t frozen;  ///< 1: none of them is trained; 0: all are.
 } commsched_engine_bucket_info_t;
 
 static inline commsched_engine_bucket_info_t commsched_engine_bucket_info_init(

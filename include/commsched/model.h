@@ -54,20 +54,27 @@ typedef struct commsched_model commsched_model_t;
 /// A parameter of a module, or one that several modules use.
 typedef struct commsched_parameter_desc {
   uint64_t struct_size;
-  const char* name;      ///< Unique among parameters; copied.
-  const uint64_t* dims;  ///< Copied.
+  const char* name;  ///< Unique among parameters; copied.
+  /// Copied. Of a scalar there are none, and `dims` may be NULL. One of 0: the
+  /// parameter has no elements.
+  const uint64_t* dims;
   uint32_t num_dims;
   commsched_module_id_t module;  ///< The owner: the first module to use it.
-  /// 1: its elements are of `dtype`. 0: of the engine's `parameter_dtype`. Not
-  /// there yet.
+  /// 1: its values and gradients are of `dtype`. 0: of the engine's
+  /// `parameter_dtype`.
   uint32_t has_dtype;
-  uint32_t dtype;   ///< commsched_dtype_t: F32, F16 or BF16.
-  uint32_t frozen;  ///< 1: it is not trained. Not there yet.
+  uint32_t dtype;  ///< commsched_dtype_t: F32, F16 or BF16.
+  /// 1: it is not trained. It is gathered, sharded and saved like all others,
+  /// and has no gradient, no optimizer's state and no master weights: its
+  /// values are rounded to its dtype when they are set.
+  uint32_t frozen;
   /// Which values of commsched_engine_update_args_t it is stepped with; below
   /// `option_sets` of its engines, or 0.
   uint32_t option_set;
   /// 1: no shard boundary cuts it, so that one rank steps all of it. Its bucket
-  /// takes as many times its elements as there are shards, at least.
+  /// takes as many times its elements as there are shards, at least: parameters
+  /// that come next fill it up, whatever `bucket_bytes` is. Nothing changes in
+  /// stage 0, where nothing is cut.
   uint32_t atomic;
   /// A group of the model all of whose ranks have this parameter, with the same
   /// values and gradients, while they have other parts of other parameters: the
@@ -188,12 +195,15 @@ COMMSCHED_API commsched_status_t commsched_model_add_module(
     commsched_model_t* model, const char* name, double forward_flops,
     double backward_flops, commsched_module_id_t* out_module);
 
-/// Adds a parameter.
+/// Adds a parameter. Parameters lie in buckets of one kind: frozen ones apart
+/// from those that are trained, and each dtype by itself.
 ///
 /// Ownership: `desc` is read during the call.
 /// Threads:   one per model at a time.
 /// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL, an empty name, no dimensions, one of 0
+/// Errors:    INVALID_ARGUMENT     NULL, an empty name, a flag that is not 0 or
+///                                 1, a dtype that is not F32, F16 or BF16, a
+///                                 dtype without `has_dtype`
 ///            OUT_OF_RANGE         more than 2^40 elements in all
 ///            ALREADY_EXISTS       another parameter is called `name`
 ///            NOT_FOUND            no such module
@@ -262,8 +272,9 @@ COMMSCHED_API commsched_status_t commsched_model_add_activation(
 /// Blocks:    never.
 /// Errors:    NOT_FOUND            no such module, parameter or activation
 ///            INVALID_ARGUMENT     NULL, a parameter that the module does not
-///                                 use, gradients of a forward, a hint that is
-///                                 negative or not finite, and those of
+///                                 use, gradients of a forward or of a frozen
+///                                 parameter, a hint that is negative or not
+///                                 finite, and those of
 ///                                 commsched_graph_add_compute()
 ///            ALREADY_EXISTS       the name is taken in this direction
 ///            OUT_OF_RANGE         a region outside its activation

@@ -46,8 +46,12 @@ class Checkpoint {
   // Its place in index().tensors, or -1.
   int64_t Find(const std::string& name) const;
 
-  // Whether it has this kind of state: of every tensor, or of none.
+  // Whether it has this kind of state of any tensor, or of one of elements.
   bool Has(const std::string& kind) const { return pieces_.count(kind) != 0; }
+  bool HasOf(size_t tensor, const std::string& kind) const {
+    const auto found = pieces_.find(kind);
+    return found != pieces_.end() && !found->second[tensor].empty();
+  }
   // All kinds that it has, in the order of their names.
   std::vector<std::string> Kinds() const;
 

@@ -68,12 +68,16 @@ Status Engine::GetBucketInfo(uint64_t bucket,
   commsched_engine_bucket_info_t info = commsched_engine_bucket_info_init();
   info.count = from.count;
   info.num_parameters = from.parameters.size();
-  info.num_reductions = from.reduced_at_once ? spec_.micro_batches : 1;
+  if (!from.frozen) {
+    info.num_reductions = from.reduced_at_once ? spec_.micro_batches : 1;
+  }
+  info.dtype = static_cast<uint32_t>(from.dtype);
+  info.frozen = from.frozen ? 1 : 0;
   if (role_.plan->gathers(static_cast<uint32_t>(bucket))) {
     for (const Gathered& each : role_.plan->graph().gathered) {
       if (each.stay.bucket == bucket) ++info.num_gathers;
     }
-  } else if (spec_.zero_stage > 0) {
+  } else if (spec_.zero_stage > 0 && !from.frozen) {
     info.num_gathers = 1;
   }
   *out_info = info;

@@ -50,6 +50,7 @@ Status Engine::GatherOut(float* out) {
   kinds.push_back(kValueKind);
   for (const std::string& kind : kinds) {
     for (uint32_t p = 0; p < model_.parameters().size(); ++p) {
+      if (model_.parameters()[p].frozen && kind != kValueKind) continue;
       ENGINE_RETURN_IF_ERROR(GatherKind(p, kind, /*root=*/0, out));
       if (group_rank_ == 0) out += model_.parameters()[p].count;
     }
@@ -84,7 +85,7 @@ Status Engine::GatherParameter(uint32_t parameter, uint32_t root,
   if (group_rank_ == root) {
     ENGINE_RETURN_IF_ERROR(
         model_.CheckCount("gather_parameter", parameter, count));
-    if (out_values == nullptr) {
+    if (out_values == nullptr && count > 0) {
       return InvalidArgument(
           "engine: out_values of gather_parameter are NULL on its root");
     }

@@ -11,7 +11,7 @@ const std::byte* Engine::ParameterValues(uint32_t parameter) const {
   const Slot& slot = layout().slots[parameter];
   const std::byte* bucket = state_.bucket(slot.bucket).all_parameters;
   if (bucket == nullptr) return nullptr;
-  return bucket + slot.offset * SizeOf(spec_.precision.parameters);
+  return bucket + slot.offset * SizeOf(layout().buckets[slot.bucket].dtype);
 }
 
 Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
@@ -89,8 +89,9 @@ Status Engine::GetParameter(uint32_t parameter, float* out_values,
     ENGINE_RETURN_IF_ERROR(calls_.CheckDrained("get_parameter"));
   }
   ENGINE_RETURN_IF_ERROR(model_.CheckCount("get_parameter", parameter, count));
-  return state_.ReadValues(ParameterValues(parameter),
-                           spec_.precision.parameters, out_values, count);
+  const Bucket& of = layout().buckets[layout().slots[parameter].bucket];
+  return state_.ReadValues(ParameterValues(parameter), of.dtype, out_values,
+                           count);
 }
 
 Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
@@ -100,7 +101,7 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
   const Slot& slot = layout().slots[parameter];
   std::byte* gradients = state_.bucket(slot.bucket).all_gradients;
   if (gradients != nullptr) {
-    gradients += slot.offset * SizeOf(spec_.precision.parameters);
+    gradients += slot.offset * SizeOf(layout().buckets[slot.bucket].dtype);
   }
   *out_values = ParameterValues(parameter);
   *out_gradient = gradients;

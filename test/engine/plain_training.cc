@@ -56,12 +56,12 @@ PlainTraining::PlainTraining(const RandomCase& random_case)
 void PlainTraining::Keep() {
   Weights& weights = after_.emplace_back();
   std::vector<double>& errors = errors_.emplace_back();
-  const double rounding = case_.engine.parameter_dtype == COMMSCHED_F32
-                              ? 0
-                              : RoundingOf(case_.engine.parameter_dtype);
-  for (State& state : states_) {
+  for (uint32_t p = 0; p < states_.size(); ++p) {
+    State& state = states_[p];
+    const commsched_dtype_t dtype = case_.DTypeOf(p);
+    const double rounding = dtype == COMMSCHED_F32 ? 0 : RoundingOf(dtype);
     state.value = state.master;
-    Round(case_.engine.parameter_dtype, state.value);
+    Round(dtype, state.value);
     weights.push_back(state.value);
     // Values are about 1 at most; they may be rounded to two neighbours.
     errors.push_back(state.error == 0 ? 0 : state.error + 4 * rounding);
@@ -90,7 +90,7 @@ void PlainTraining::AddBackwards(GradientPlace place,
       for (uint64_t i = 0; i < gradient.size(); ++i) {
         gradient[i] += scale * source.At(i, value[i]);
       }
-      Round(case_.engine.parameter_dtype, gradient);
+      Round(case_.DTypeOf(place.parameter), gradient);
     }
   }
 }
@@ -100,7 +100,7 @@ std::vector<float> PlainTraining::GradientOf(GradientPlace place,
                                              uint32_t first,
                                              uint32_t last) const {
   const bool folds =
-      last - first > 1 && case_.engine.parameter_dtype != COMMSCHED_F32;
+      last - first > 1 && case_.DTypeOf(place.parameter) != COMMSCHED_F32;
   std::vector<float> sum(states_[place.parameter].value.size());
   for (uint32_t mb = first; mb < last; ++mb) {
     place.micro_batch = mb;
@@ -200,10 +200,12 @@ void PlainTraining::SetControl() {
 }
 
 void PlainTraining::Step(uint32_t step) {
-  for (uint32_t p = 0; p < states_.size(); ++p) ReduceGradient(step, p);
+  for (uint32_t p = 0; p < states_.size(); ++p) {
+    if (!case_.model.parameters[p].frozen) ReduceGradient(step, p);
+  }
   SetControl();
   for (uint32_t p = 0; p < states_.size(); ++p) {
-    StepParameter(p);
+    if (!case_.model.parameters[p].frozen) StepParameter(p);
   }
   if (!case_.has_one_result()) AddErrors(step);
 }
@@ -261,7 +263,7 @@ double PlainTraining::GradientError(uint32_t step, uint32_t parameter) const {
   const double most = 0.2 * uses * micro_batches;
   const double roundings =
       micro_batches *
-          (uses * RoundingOf(engine.parameter_dtype) +
+          (uses * RoundingOf(case_.DTypeOf(parameter)) +
            RoundingOf(engine.reduce_dtype) + RoundingOf(COMMSCHED_F32)) +
       case_.ranks * RoundingOf(COMMSCHED_F32);
   return 2 * roundings * most +
@@ -271,11 +273,13 @@ double PlainTraining::GradientError(uint32_t step, uint32_t parameter) const {
 void PlainTraining::AddErrors(uint32_t step) {
   double squares = 0;
   for (uint32_t p = 0; p < states_.size(); ++p) {
+    if (case_.model.parameters[p].frozen) continue;
     squares += std::pow(GradientError(step, p), 2) *
                static_cast<double>(states_[p].value.size());
   }
   norm_error_ = last_norm_ > 0 ? std::sqrt(squares) / last_norm_ : 0;
   for (uint32_t p = 0; p < states_.size(); ++p) {
+    if (case_.model.parameters[p].frozen) continue;
     double gradient = GradientError(step, p);
     // Gradients are 1 at most; clipping divides by the norm.
     if (case_.engine.clip_norm > 0) gradient += norm_error_;

@@ -182,7 +182,11 @@ std::string Describe(const RandomCase& c) {
   for (const std::vector<uint32_t>& used : c.model.used) {
     text << " (";
     for (uint32_t p : used) {
-      text << " " << p << ":" << c.model.parameters[p].count();
+      const RandomParameter& parameter = c.model.parameters[p];
+      text << " " << p << ":" << parameter.count();
+      if (parameter.has_dtype) text << "t" << parameter.dtype;
+      if (parameter.frozen) text << "f";
+      if (parameter.atomic) text << "a";
     }
     text << " )";
   }
@@ -213,6 +217,7 @@ GradientSource::GradientSource(const RandomCase& random_case,
       random_case.model.parameters[place.parameter];
   any_ = parameter.gradients == Gradients::kAlways ||
          (parameter.gradients == Gradients::kSometimes && where_ % 2 == 0);
+  if (parameter.frozen) any_ = false;
   if (Skips(random_case, place.rank, place.step, place.micro_batch,
             place.module)) {
     any_ = false;

@@ -21,6 +21,10 @@ struct RandomParameter {
   std::vector<uint64_t> dims;
   uint32_t module = 0;
   Gradients gradients = Gradients::kAlways;
+  bool has_dtype = false;  // Of its own: `dtype`.
+  uint32_t dtype = COMMSCHED_F32;
+  bool frozen = false;
+  bool atomic = false;
 
   uint64_t count() const;
 };
@@ -136,9 +140,16 @@ struct RandomCase {
   uint32_t MicroBatchesOf(int32_t rank, uint32_t step) const;
   // Null: the rank does not cancel the step.
   const RandomCancel* CancelAt(int32_t rank, uint32_t step) const;
+  commsched_dtype_t DTypeOf(uint32_t parameter) const {
+    const RandomParameter& p = model.parameters[parameter];
+    return static_cast<commsched_dtype_t>(p.has_dtype ? p.dtype
+                                                      : engine.parameter_dtype);
+  }
   bool is_fp32() const {
-    return engine.parameter_dtype == COMMSCHED_F32 &&
-           engine.reduce_dtype == COMMSCHED_F32;
+    for (uint32_t p = 0; p < model.parameters.size(); ++p) {
+      if (DTypeOf(p) != COMMSCHED_F32) return false;
+    }
+    return engine.reduce_dtype == COMMSCHED_F32;
   }
   // Steps whose gradients are not finite are skipped.
   bool has_norm() const {

@@ -28,6 +28,8 @@ class Draw {
 
 // Around the sizes at which blocks, shards and buckets end, and others.
 std::vector<uint64_t> DrawDims(Draw& draw) {
+  if (draw.OneIn(16)) return {};
+  if (draw.OneIn(16)) return {draw.Below(3), 0};
   switch (draw.Below(8)) {
     case 0:
       return {draw.Of<uint64_t>({1, 255, 256, 257})};
@@ -56,6 +58,8 @@ RandomModel DrawModel(Draw& draw) {
     parameter.module = static_cast<uint32_t>(draw.Below(model.used.size()));
     if (draw.OneIn(6)) parameter.gradients = Gradients::kSometimes;
     if (draw.OneIn(12)) parameter.gradients = Gradients::kNever;
+    parameter.frozen = p > 0 && draw.OneIn(5);
+    parameter.atomic = draw.OneIn(4);
     model.used[parameter.module].push_back(p);
     model.parameters.push_back(parameter);
   }
@@ -122,8 +126,15 @@ bool OfHalf(uint32_t dtype) { return dtype == COMMSCHED_F16; }
 void DrawPrecision(Draw& draw, RandomCase& c) {
   if (draw.OneIn(2)) return;
   commsched_engine_desc_t& engine = c.engine;
+  const std::vector<uint32_t> dtypes = {COMMSCHED_F32, COMMSCHED_BF16,
+                                        COMMSCHED_F16};
   for (uint32_t* dtype : {&engine.parameter_dtype, &engine.reduce_dtype}) {
-    *dtype = draw.Of<uint32_t>({COMMSCHED_F32, COMMSCHED_BF16, COMMSCHED_F16});
+    *dtype = draw.Of(dtypes);
+  }
+  if (draw.OneIn(2)) return;
+  for (RandomParameter& parameter : c.model.parameters) {
+    parameter.has_dtype = draw.OneIn(2);
+    if (parameter.has_dtype) parameter.dtype = draw.Of(dtypes);
   }
 }
 
@@ -169,9 +180,10 @@ std::vector<uint32_t> DrawSome(Draw& draw, const std::vector<uint32_t>& of) {
 // backward has written before, whatever others have left there.
 class StepsDraw {
  public:
-  StepsDraw(Draw& draw, uint32_t num_activations,
+  StepsDraw(Draw& draw, uint32_t num_activations, const RandomModel& model,
             const std::vector<uint32_t>& used, bool backward)
       : draw_(draw),
+        model_(model),
         used_(used),
         backward_(backward),
         written_(num_activations),
@@ -212,7 +224,11 @@ class StepsDraw {
     step.input = input;
     step.output = output;
     step.parameters = DrawSome(draw_, used_);
-    if (backward_) step.gradients = DrawSome(draw_, step.parameters);
+    if (backward_) {
+      step.gradients = DrawSome(draw_, step.parameters);
+      std::erase_if(step.gradients,
+                    [this](uint32_t p) { return model_.parameters[p].frozen; });
+    }
     if (input != kNoActivation) unread_[input] = false;
     if (output != kNoActivation) {
       written_[output] = true;
@@ -241,6 +257,7 @@ class StepsDraw {
   }
 
   Draw& draw_;
+  const RandomModel& model_;
   const std::vector<uint32_t>& used_;
   const bool backward_;
   std::vector<bool> written_;  // By activation.
@@ -264,7 +281,8 @@ void DrawExchanges(Draw& draw, RandomCase& c) {
     for (const bool backward : {false, true}) {
       if (draw.OneIn(3)) continue;
       steps[backward ? 1 : 0] =
-          StepsDraw(draw, exchanges.num_activations, used, backward).Steps();
+          StepsDraw(draw, exchanges.num_activations, c.model, used, backward)
+              .Steps();
     }
   }
 }

@@ -132,9 +132,17 @@ class RandomRank {
           model_.get(), name.c_str(), 1e5, 2e5, &id)));
     }
     for (const RandomParameter& p : model.parameters) {
-      RANDOM_RETURN_IF_ERROR(Message(
-          AddParameter(model_.get(), p.module, p.name.c_str(), p.dims.data(),
-                       static_cast<uint32_t>(p.dims.size()), &id)));
+      commsched_parameter_desc_t desc = commsched_parameter_desc_init();
+      desc.module = p.module;
+      desc.name = p.name.c_str();
+      desc.dims = p.dims.empty() ? nullptr : p.dims.data();
+      desc.num_dims = static_cast<uint32_t>(p.dims.size());
+      desc.has_dtype = p.has_dtype ? 1 : 0;
+      desc.dtype = p.dtype;
+      desc.frozen = p.frozen ? 1 : 0;
+      desc.atomic = p.atomic ? 1 : 0;
+      RANDOM_RETURN_IF_ERROR(
+          Message(commsched_model_add_parameter(model_.get(), &desc, &id)));
     }
     for (uint32_t m = 0; m < model.used.size(); ++m) {
       for (uint32_t p : model.used[m]) {
@@ -158,6 +166,10 @@ class RandomRank {
       uint64_t count = 0;
       RANDOM_RETURN_IF_ERROR(Message(
           commsched_engine_parameter_range(engine_, p, &offset, &count)));
+      if (case_.model.parameters[p].atomic && count != 0 &&
+          count != case_.model.parameters[p].count()) {
+        return "a shard has a part of an atomic parameter";
+      }
       for (uint64_t i = 0; i < count; ++i) {
         mine_[i] = InitialValue(p, offset + i);
       }
@@ -319,6 +331,7 @@ class RandomRank {
     for (uint32_t p : used) {
       const uint64_t hash =
           case_.Hash({static_cast<uint64_t>(rank_), step, mb, module, p, 78});
+      if (case_.model.parameters[p].frozen) continue;
       if (case_.engine.gradient_ready == 0 || hash % 3 == 0) continue;
       RANDOM_RETURN_IF_ERROR(
           Message(commsched_engine_gradient_ready(engine_, p)));
@@ -351,8 +364,8 @@ class RandomRank {
       mine_[i] = loss_scale * source.At(i, values[i]);
     }
     kernels_.add(nullptr, commsched_stream_caller(), gradient,
-                 static_cast<commsched_dtype_t>(case_.engine.parameter_dtype),
-                 mine_.data(), COMMSCHED_F32, count);
+                 case_.DTypeOf(place.parameter), mine_.data(), COMMSCHED_F32,
+                 count);
     return "";
   }
 
@@ -362,8 +375,10 @@ class RandomRank {
     RANDOM_RETURN_IF_ERROR(Message(
         commsched_engine_parameter_address(engine_, p, &values, out_gradient)));
     if (values == nullptr) return "a parameter in use has no address";
-    const auto dtype =
-        static_cast<commsched_dtype_t>(case_.engine.parameter_dtype);
+    if (case_.model.parameters[p].frozen && *out_gradient != nullptr) {
+      return "a frozen parameter has a gradient";
+    }
+    const commsched_dtype_t dtype = case_.DTypeOf(p);
     *out_values = static_cast<const float*>(values);
     if (dtype == COMMSCHED_F32) return "";
     kernels_.convert(nullptr, commsched_stream_caller(), wide_.data(),

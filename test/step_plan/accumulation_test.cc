@@ -108,5 +108,20 @@ TEST(ChooseAccumulationTest, AnEarlierChoiceIsForgotten) {
   EXPECT_FALSE(layout.buckets[1].reduced_at_once);
 }
 
+TEST(AccumulationTest, FrozenBucketsHaveNothingToAddUp) {
+  for (const uint64_t budget : {0, 1, 1 << 20}) {
+    Layout layout = BucketsOf({1000, 2000});
+    layout.buckets[1].frozen = true;
+    AccumulationCosts costs;
+    costs.budget_bytes = budget;
+    costs.element_bytes = 4;
+    costs.sent_element_bytes = 4;
+    costs.bytes_per_s = 1e9;
+    ChooseAccumulation(costs, &layout);
+    EXPECT_EQ(layout.buckets[0].reduced_at_once, budget == 1);
+    EXPECT_FALSE(layout.buckets[1].reduced_at_once);
+  }
+}
+
 }  // namespace
 }  // namespace commsched::engine

@@ -15,7 +15,8 @@ constexpr uint64_t kCount = 1024;
 
 // "parameters bf16 1024, gradients bf16 1024 arena each": what is in the arena
 // says so, and whether there is one for each micro-batch.
-std::string TextOf(const StepSpec& spec, const Bucket& bucket) {
+std::string TextOf(const StepSpec& spec, Bucket bucket) {
+  bucket.dtype = spec.precision.parameters;
   std::string text;
   for (const BucketBuffer& row : BuffersOfBucket(spec, bucket)) {
     if (!text.empty()) text += ", ";
@@ -108,6 +109,20 @@ TEST(BucketBuffersTest, TheOptimizerSaysWhatItKeeps) {
   spec = InBf16(Stage(1));
   spec.offloads = true;
   EXPECT_EQ(TextOf(spec, Plain()), "parameters bf16 1024, gradients bf16 1024");
+}
+
+TEST(BucketBuffersTest, WhatIsFrozenHasItsValuesOnly) {
+  Bucket frozen = Plain();
+  frozen.frozen = true;
+  for (StepSpec spec : {Stage(0), Stage(2), Stage(3)}) {
+    spec.micro_batches = 3;
+    const std::string values =
+        spec.zero_stage == 3 ? "parameter_shard" : "parameters";
+    const std::string count = spec.zero_stage == 3 ? "256" : "1024";
+    EXPECT_EQ(TextOf(spec, frozen), values + " " + count);
+    EXPECT_EQ(TextOf(InBf16(spec), frozen), values + " bf16 " + count);
+  }
+  EXPECT_EQ(Stage(2).state_values(frozen), 0u);
 }
 
 TEST(BucketBuffersTest, BytesAreOfTheRankOrOfTheArena) {

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <utility>
+#include <vector>
 
 namespace commsched::engine {
 namespace {
@@ -233,6 +235,146 @@ TEST(WholeTensorsLayoutTest, EveryParameterOfAnySizeLiesInOneShard) {
       }
       EXPECT_LE(end, layout.buckets[b].count);
     }
+  }
+}
+
+TEST(LayoutTest, BucketsAreOfOneDTypeAndAllTrainedOrNone) {
+  std::vector<Parameter> parameters(5, MakeParameter(300, 0));
+  parameters[1].frozen = true;
+  parameters[2].has_dtype = true;
+  parameters[2].dtype = COMMSCHED_F32;
+  parameters[3].frozen = true;
+  const Layout layout =
+      BuildLayout(MakeModules({{0, 1, 2, 3, 4}}), parameters,
+                  {.bucket_bytes = 1 << 20, .dtype = COMMSCHED_BF16});
+  ASSERT_EQ(layout.buckets.size(), 3u);
+  EXPECT_THAT(layout.buckets[0].parameters, ElementsAre(0, 4));
+  EXPECT_THAT(layout.buckets[1].parameters, ElementsAre(1, 3));
+  EXPECT_THAT(layout.buckets[2].parameters, ElementsAre(2));
+  EXPECT_EQ(layout.buckets[0].dtype, COMMSCHED_BF16);
+  EXPECT_EQ(layout.buckets[2].dtype, COMMSCHED_F32);
+  EXPECT_TRUE(layout.buckets[1].frozen);
+  EXPECT_FALSE(layout.buckets[2].frozen);
+}
+
+TEST(LayoutTest, ABucketOfParametersWithoutElementsHasMemory) {
+  const Layout layout = BuildLayout(MakeModules({{0, 1}}),
+                                    {MakeParameter(0, 0), MakeParameter(0, 0)},
+                                    {.bucket_bytes = 1 << 20, .num_shards = 2});
+  ASSERT_EQ(layout.buckets.size(), 1u);
+  EXPECT_EQ(layout.buckets[0].count, 512u);
+  EXPECT_EQ(layout.num_elements, 0u);
+}
+
+Parameter MakeAtomic(uint64_t count) {
+  Parameter parameter = MakeParameter(count, 0);
+  parameter.atomic = true;
+  return parameter;
+}
+
+// Two of 600 elements do not fit into a shard of 1024 and one of 256.
+TEST(LayoutTest, AnAtomicParameterLiesInOneShard) {
+  const Layout layout =
+      BuildLayout(MakeModules({{0, 1, 2}}),
+                  {MakeParameter(100, 0), MakeAtomic(600), MakeAtomic(600)},
+                  {.bucket_bytes = 1 << 20, .num_shards = 2});
+  ASSERT_EQ(layout.buckets.size(), 1u);
+  EXPECT_EQ(layout.slots[1].offset, 256u);
+  EXPECT_EQ(layout.slots[2].offset, 1024u);
+  EXPECT_EQ(layout.buckets[0].count, 2048u);
+}
+
+// The first one makes the bucket as large as one for each rank; three more come
+// for nothing, a fifth does not.
+TEST(LayoutTest, ParametersFillABucketThatAnAtomicOneHasMadeLarge) {
+  const Layout layout = BuildLayout(MakeModules({{0, 1, 2, 3, 4}}),
+                                    std::vector<Parameter>(5, MakeAtomic(512)),
+                                    {.bucket_bytes = 1, .num_shards = 4});
+  ASSERT_EQ(layout.buckets.size(), 2u);
+  EXPECT_THAT(layout.buckets[0].parameters, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(layout.buckets[0].count, 4u * 512);
+  EXPECT_THAT(layout.buckets[1].parameters, ElementsAre(4));
+}
+
+TEST(LayoutTest, WhereNothingIsShardedAtomicChangesNothing) {
+  const std::vector<Parameter> atomic(3, MakeAtomic(700));
+  const std::vector<Parameter> plain(3, MakeParameter(700, 0));
+  const LayoutOptions options = {
+      .bucket_bytes = 1 << 20, .num_shards = 4, .sharded = false};
+  const Layout one = BuildLayout(MakeModules({{0, 1, 2}}), atomic, options);
+  const Layout other = BuildLayout(MakeModules({{0, 1, 2}}), plain, options);
+  EXPECT_EQ(one.buckets[0].count, other.buckets[0].count);
+  EXPECT_EQ(one.slots[2].offset, other.slots[2].offset);
+}
+
+// Whether the parameters of a bucket fit into shards of `shard` elements, one
+// after the other.
+bool FitsInShards(const std::vector<Parameter>& parameters,
+                  const std::vector<uint32_t>& ids, uint64_t shard,
+                  uint64_t num_shards) {
+  uint64_t end = 0;
+  for (uint32_t id : ids) {
+    const Parameter& p = parameters[id];
+    uint64_t begin = (end + 255) / 256 * 256;
+    if (p.atomic && p.count > 0) {
+      if (p.count > shard) return false;
+      while (begin / shard != (begin + p.count - 1) / shard) ++begin;
+    }
+    end = begin + p.count;
+  }
+  return end <= shard * num_shards;
+}
+
+TEST(LayoutTest, AnyModelLiesInOrderWithAtomicOnesWholeInTheSmallestShards) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const auto below = [&](uint64_t n) { return random() % n; };
+    const uint64_t shards = 1 + below(6);
+    std::vector<Parameter> parameters;
+    std::vector<uint32_t> ids;
+    for (uint64_t n = 1 + below(12); n > 0; --n) {
+      ids.push_back(static_cast<uint32_t>(parameters.size()));
+      Parameter& p = parameters.emplace_back(MakeParameter(below(1500), 0));
+      if (below(10) == 0) p.count = 0;
+      p.atomic = below(2) == 0;
+      p.frozen = below(4) == 0;
+      p.has_dtype = below(4) == 0;
+      p.dtype = COMMSCHED_BF16;
+    }
+    const Layout layout =
+        BuildLayout(MakeModules({ids}), parameters,
+                    {.bucket_bytes = 1 + below(16000),
+                     .num_shards = shards,
+                     .edge_bytes = below(2) * below(9000),
+                     .persist_bytes = below(2) * below(3000)});
+    uint64_t placed = 0;
+    for (uint32_t b = 0; b < layout.buckets.size(); ++b) {
+      const Bucket& bucket = layout.buckets[b];
+      ASSERT_EQ(bucket.count % (shards * 256), 0u);
+      const uint64_t shard = bucket.count / shards;
+      uint64_t end = 0;
+      bool atomic = false;
+      for (uint32_t id : bucket.parameters) {
+        const Parameter& p = parameters[id];
+        ++placed;
+        EXPECT_EQ(layout.slots[id].bucket, b);
+        EXPECT_EQ(layout.slots[id].offset % 256, 0u);
+        EXPECT_GE(layout.slots[id].offset, end);
+        end = layout.slots[id].offset + p.count;
+        EXPECT_EQ(p.frozen, bucket.frozen);
+        EXPECT_EQ(p.has_dtype, bucket.dtype == COMMSCHED_BF16);
+        if (!p.atomic || p.count == 0) continue;
+        atomic = true;
+        EXPECT_EQ(layout.slots[id].offset / shard, (end - 1) / shard);
+      }
+      EXPECT_LE(end, bucket.count);
+      if (!atomic || shards == 1) continue;
+      EXPECT_TRUE(FitsInShards(parameters, bucket.parameters, shard, shards));
+      EXPECT_TRUE(shard == 256 || !FitsInShards(parameters, bucket.parameters,
+                                                shard - 256, shards));
+    }
+    EXPECT_EQ(placed, parameters.size());
   }
 }
 

@@ -71,13 +71,9 @@ TEST_F(ModelTest, NamesAreTakenOnce) {
 
 TEST_F(ModelTest, SizesAreChecked) {
   const uint32_t module = Module("block");
-  ExpectRefused(model_.AddParameter(ParameterDesc(module, "w", {4, 0}), &id_),
-                COMMSCHED_INVALID_ARGUMENT, "dimension 1 is 0");
   const std::vector<uint64_t> large(2, uint64_t{1} << 30);
   ExpectRefused(model_.AddParameter(ParameterDesc(module, "w", large), &id_),
                 COMMSCHED_OUT_OF_RANGE, "more than 2^40 elements");
-  ExpectRefused(model_.AddParameter(ParameterDesc(module, "w", {}), &id_),
-                COMMSCHED_INVALID_ARGUMENT, "has no dimensions");
   ExpectRefused(model_.AddParameter(ParameterDesc(3, "w", {4}), &id_),
                 COMMSCHED_NOT_FOUND, "in module 3; there are 1");
   ExpectRefused(model_.AddModule("next", -1, 1, &id_),
@@ -86,6 +82,50 @@ TEST_F(ModelTest, SizesAreChecked) {
   Parameter(module, "w", {uint64_t{1} << 20, uint64_t{1} << 20});
   ExpectRefused(model_.AddParameter(ParameterDesc(module, "v", {1}), &id_),
                 COMMSCHED_OUT_OF_RANGE, "with parameter 'v'");
+}
+
+TEST_F(ModelTest, ScalarsAndParametersWithoutElementsAreParameters) {
+  const uint32_t module = Module("block");
+  const uint32_t scalar = Parameter(module, "scalar", {});
+  const uint32_t empty = Parameter(module, "empty", {3, 0});
+  EXPECT_EQ(model_.parameters()[scalar].count, 1u);
+  EXPECT_EQ(model_.parameters()[empty].count, 0u);
+  // No product of dimensions overflows beside a 0.
+  Parameter(module, "huge", {uint64_t{1} << 40, uint64_t{1} << 40, 0});
+  commsched_parameter_desc_t desc = ParameterDesc(module, "w", {});
+  desc.num_dims = 2;
+  desc.dims = nullptr;
+  ExpectRefused(model_.AddParameter(desc, &id_), COMMSCHED_INVALID_ARGUMENT,
+                "parameter 'w' has 2 dims, which are NULL");
+}
+
+TEST_F(ModelTest, FrozenIsAFlagAndADTypeOneOfThree) {
+  const uint32_t module = Module("block");
+  const std::vector<uint64_t> dims = {4};
+  commsched_parameter_desc_t desc = ParameterDesc(module, "w", dims);
+  desc.frozen = 2;
+  ExpectRefused(model_.AddParameter(desc, &id_), COMMSCHED_INVALID_ARGUMENT,
+                "frozen of parameter 'w' is 2; it must be 0 or 1");
+  desc.frozen = 1;
+  desc.dtype = COMMSCHED_BF16;
+  ExpectRefused(model_.AddParameter(desc, &id_), COMMSCHED_INVALID_ARGUMENT,
+                "dtype of parameter 'w' is 3, and has_dtype is 0");
+  desc.has_dtype = 1;
+  desc.dtype = COMMSCHED_F64;
+  ExpectRefused(model_.AddParameter(desc, &id_), COMMSCHED_INVALID_ARGUMENT,
+                "dtype of parameter 'w' is 1; it must be F32 (0)");
+  desc.dtype = COMMSCHED_BF16;
+  EXPECT_TRUE(model_.AddParameter(desc, &id_).ok());
+  EXPECT_TRUE(model_.parameters()[0].frozen);
+  EXPECT_EQ(model_.parameters()[0].dtype, COMMSCHED_BF16);
+  commsched_module_op_desc_t op = commsched_module_op_desc_init();
+  const uint32_t frozen = 0;
+  op.name = "dw";
+  op.backward = 1;
+  op.gradients = &frozen;
+  op.num_gradients = 1;
+  ExpectRefused(model_.AddOp(module, op, &id_), COMMSCHED_INVALID_ARGUMENT,
+                "adds to the gradient of 'w', which is frozen");
 }
 
 TEST_F(ModelTest, AParameterBelongsToTheFirstThatUsesIt) {
@@ -100,22 +140,6 @@ TEST_F(ModelTest, AParameterBelongsToTheFirstThatUsesIt) {
                 "parameter 9; there are 1");
   ExpectRefused(model_.UseParameter(9, late), COMMSCHED_NOT_FOUND,
                 "module 9; there are 2");
-}
-
-// What is there later is refused by name until then.
-TEST_F(ModelTest, FieldsThatAreNotThereYetAreRefused) {
-  const uint32_t module = Module("block");
-  const std::vector<uint64_t> dims = {4};
-  const auto refuse = [&](uint32_t commsched_parameter_desc_t::*field,
-                          const char* text) {
-    commsched_parameter_desc_t desc = ParameterDesc(module, "w", dims);
-    desc.*field = 1;
-    ExpectRefused(model_.AddParameter(desc, &id_), COMMSCHED_UNIMPLEMENTED,
-                  text);
-  };
-  refuse(&commsched_parameter_desc_t::has_dtype, "has_dtype of parameter 'w'");
-  refuse(&commsched_parameter_desc_t::frozen, "frozen of parameter 'w'");
-  Parameter(module, "w", dims);
 }
 
 TEST_F(ModelTest, AParameterIsReplicatedOverAGroupThatThereIs) {

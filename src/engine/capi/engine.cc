@@ -131,7 +131,7 @@ commsched_status_t commsched_engine_set_parameter(
     const float* values, uint64_t count) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(values, "values"));
+    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(values, "values"));
     return engine->engine.SetParameter(parameter, values, count);
   });
 }
@@ -152,7 +152,7 @@ commsched_status_t commsched_engine_set_parameter_range(
     uint64_t offset, const float* values, uint64_t count) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(values, "values"));
+    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(values, "values"));
     return engine->engine.SetParameterRange(parameter, offset, values, count);
   });
 }
@@ -162,7 +162,7 @@ commsched_status_t commsched_engine_get_parameter(
     float* out_values, uint64_t count) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
+    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
     return engine->engine.GetParameter(parameter, out_values, count);
   });
 }

@@ -27,15 +27,55 @@ Status CheckArray(const std::string& what, const void* array, uint32_t count,
                          " " + field + ", which are NULL");
 }
 
-// What a parameter can have is not all there yet.
-Status CheckFields(const commsched_parameter_desc_t& desc) {
-  const char* field = nullptr;
-  if (desc.has_dtype != 0) field = "has_dtype";
-  if (desc.frozen != 0) field = "frozen";
-  if (field == nullptr) return Status();
-  return Status(COMMSCHED_UNIMPLEMENTED,
-                std::string("model: ") + field + " of parameter '" + desc.name +
-                    "' is set, which is not there yet");
+Status CheckFlag(const std::string& parameter, const char* field,
+                 uint32_t value) {
+  if (value <= 1) return Status();
+  return InvalidArgument(std::string("model: ") + field + " of parameter '" +
+                         parameter + "' is " + std::to_string(value) +
+                         "; it must be 0 or 1");
+}
+
+Status CheckDType(const commsched_parameter_desc_t& desc) {
+  if (desc.dtype == COMMSCHED_F32 ||
+      (desc.has_dtype == 1 &&
+       (desc.dtype == COMMSCHED_F16 || desc.dtype == COMMSCHED_BF16))) {
+    return Status();
+  }
+  const std::string what = std::string("model: dtype of parameter '") +
+                           desc.name + "' is " + std::to_string(desc.dtype);
+  if (desc.has_dtype == 0)
+    return InvalidArgument(what + ", and has_dtype is 0");
+  return InvalidArgument(what + "; it must be F32 (0), F16 (2) or BF16 (3)");
+}
+
+// Elements of a parameter, of which `room` are left.
+Status CountElements(const commsched_parameter_desc_t& desc, uint64_t room,
+                     uint64_t* out_count) {
+  const std::string what = std::string("parameter '") + desc.name + "'";
+  if (desc.dims == nullptr && desc.num_dims > 0) {
+    return InvalidArgument("model: " + what + " has " +
+                           std::to_string(desc.num_dims) +
+                           " dims, which are NULL");
+  }
+  uint64_t count = 1;
+  for (uint32_t i = 0; i < desc.num_dims; ++i) {
+    if (desc.dims[i] == 0) count = 0;
+  }
+  for (uint32_t i = 0; count > 0 && i < desc.num_dims; ++i) {
+    if (desc.dims[i] > room / count) {
+      return Status(
+          COMMSCHED_OUT_OF_RANGE,
+          "model: with " + what + " the model has more than 2^40 elements");
+    }
+    count *= desc.dims[i];
+  }
+  if (count > room) {
+    return Status(
+        COMMSCHED_OUT_OF_RANGE,
+        "model: with " + what + " the model has more than 2^40 elements");
+  }
+  *out_count = count;
+  return Status();
 }
 
 }  // namespace
@@ -63,61 +103,46 @@ Status Model::AddModule(const char* name, double forward_flops,
 
 Status Model::AddParameter(const commsched_parameter_desc_t& desc,
                            uint32_t* out_parameter) {
-  const char* const name = desc.name;
-  const uint32_t module = desc.module;
-  const uint64_t* const dims = desc.dims;
-  const uint32_t num_dims = desc.num_dims;
-  ENGINE_RETURN_IF_ERROR(CheckName("parameter", name));
-  if (module >= modules_.size()) {
+  ENGINE_RETURN_IF_ERROR(CheckName("parameter", desc.name));
+  const std::string name = desc.name;
+  if (desc.module >= modules_.size()) {
     return Status(COMMSCHED_NOT_FOUND,
-                  std::string("model: parameter '") + name + "' in module " +
-                      std::to_string(module) + "; there are " +
+                  "model: parameter '" + name + "' in module " +
+                      std::to_string(desc.module) + "; there are " +
                       std::to_string(modules_.size()));
   }
-  ENGINE_RETURN_IF_ERROR(CheckFields(desc));
   if (desc.replicated_over > exchanges_.groups.size()) {
     return Status(COMMSCHED_NOT_FOUND,
-                  std::string("model: parameter '") + name +
-                      "' is replicated over group " +
+                  "model: parameter '" + name + "' is replicated over group " +
                       std::to_string(desc.replicated_over) + "; there are " +
                       std::to_string(exchanges_.groups.size()));
   }
-  if (num_dims == 0) {
-    return InvalidArgument(std::string("model: parameter '") + name +
-                           "' has no dimensions");
-  }
-  if (dims == nullptr) {
-    return InvalidArgument(std::string("model: parameter '") + name + "' has " +
-                           std::to_string(num_dims) +
-                           " dimensions, which are NULL");
-  }
-  uint64_t total = num_elements_;
-  uint64_t count = 1;
-  for (uint32_t i = 0; i < num_dims; ++i) {
-    if (dims[i] == 0) {
-      return InvalidArgument(std::string("model: parameter '") + name +
-                             "': dimension " + std::to_string(i) + " is 0");
-    }
-    if (dims[i] > (kMaxElements - total) / count) {
-      return Status(COMMSCHED_OUT_OF_RANGE,
-                    std::string("model: with parameter '") + name +
-                        "' the model has more than 2^40 elements");
-    }
-    count *= dims[i];
-  }
+  ENGINE_RETURN_IF_ERROR(CheckFlag(name, "has_dtype", desc.has_dtype));
+  ENGINE_RETURN_IF_ERROR(CheckFlag(name, "frozen", desc.frozen));
+  ENGINE_RETURN_IF_ERROR(CheckFlag(name, "atomic", desc.atomic));
+  ENGINE_RETURN_IF_ERROR(CheckDType(desc));
+  uint64_t count = 0;
+  ENGINE_RETURN_IF_ERROR(
+      CountElements(desc, kMaxElements - num_elements_, &count));
+  Parameter added = {.name = name,
+                     .count = count,
+                     .num_dims = desc.num_dims,
+                     .module = desc.module,
+                     .dims = {desc.dims, desc.dims + desc.num_dims},
+                     .option_set = desc.option_set,
+                     .atomic = desc.atomic == 1,
+                     .replicated_over = desc.replicated_over,
+                     .has_dtype = desc.has_dtype == 1,
+                     .dtype = static_cast<commsched_dtype_t>(desc.dtype),
+                     .frozen = desc.frozen == 1};
   if (!parameter_names_.insert(name).second) {
-    return Status(
-        COMMSCHED_ALREADY_EXISTS,
-        std::string("model: another parameter is called '") + name + "'");
+    return Status(COMMSCHED_ALREADY_EXISTS,
+                  "model: another parameter is called '" + name + "'");
   }
   *out_parameter = static_cast<uint32_t>(parameters_.size());
-  modules_[module].used.push_back(*out_parameter);
-  Parameter added = {name, count, num_dims, module, {dims, dims + num_dims}};
-  added.option_set = desc.option_set;
-  added.atomic = desc.atomic != 0;
-  added.replicated_over = desc.replicated_over;
+  modules_[desc.module].used.push_back(*out_parameter);
+  num_elements_ += added.count;
   parameters_.push_back(std::move(added));
-  num_elements_ = total + count;
   return Status();
 }
 
@@ -274,6 +299,12 @@ Status Model::AddOp(uint32_t module, const commsched_module_op_desc_t& desc,
   ModuleStep step(desc);
   ENGINE_RETURN_IF_ERROR(CheckUses(module, what, step.parameters));
   ENGINE_RETURN_IF_ERROR(CheckUses(module, what, step.gradients));
+  for (uint32_t parameter : step.gradients) {
+    if (!parameters_[parameter].frozen) continue;
+    return InvalidArgument("model: " + what + " adds to the gradient of '" +
+                           parameters_[parameter].name +
+                           "', which is frozen and has none");
+  }
   if (!backward && !step.gradients.empty()) {
     return InvalidArgument("model: " + what + " adds to " +
                            std::to_string(step.gradients.size()) +

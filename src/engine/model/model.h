@@ -18,13 +18,16 @@ namespace commsched::engine {
 
 struct Parameter {
   std::string name;
-  uint64_t count = 0;               // Elements, row-major.
-  uint32_t num_dims = 0;            // Two or more: decayed.
+  uint64_t count = 0;  // Elements, row-major.
+  uint32_t num_dims = 0;
   uint32_t module = 0;              // The owner.
   std::vector<uint64_t> dims = {};  // Of checkpoints.
   uint32_t option_set = 0;
   bool atomic = false;           // No shard ends within it.
   uint32_t replicated_over = 0;  // A group of the model; 0: none.
+  bool has_dtype = false;        // It is of `dtype`, not of the engine's.
+  commsched_dtype_t dtype = COMMSCHED_F32;
+  bool frozen = false;  // Not trained.
 };
 
 struct Module {

@@ -131,6 +131,8 @@ std::string Describe(const ModuleStep& step) {
 std::string Describe(const Parameter& parameter) {
   std::string text =
       "'" + parameter.name + "' [" + Joined(parameter.dims) + "]";
+  if (parameter.has_dtype) text += ", " + NameOfDType(parameter.dtype);
+  if (parameter.frozen) text += ", frozen";
   if (parameter.option_set != 0) {
     text += ", option set " + std::to_string(parameter.option_set);
   }
@@ -196,7 +198,9 @@ Status ChecksumOfState(const StepPlan& plan, const RankState& state,
     checksum = XXH3_64bits_withSeed(on_host, bytes, checksum);
     return Status();
   };
-  if (spec.has_masters()) ENGINE_RETURN_IF_ERROR(add(memory.my_masters));
+  if (spec.has_masters(plan.layout().buckets[bucket])) {
+    ENGINE_RETURN_IF_ERROR(add(memory.my_masters));
+  }
   for (uint64_t moment = 0; moment < spec.moments; ++moment) {
     ENGINE_RETURN_IF_ERROR(
         add(memory.my_state + plan.MomentBegin(bucket, moment)));
@@ -219,7 +223,7 @@ Status AddBucket(const Agreement::Values& values, uint32_t bucket,
   const Layout& layout = values.plan->layout();
   const Model& model = *values.model;
   const BucketMemory& memory = values.state->bucket(bucket);
-  const uint64_t element = SizeOf(spec.precision.parameters);
+  const uint64_t element = SizeOf(layout.buckets[bucket].dtype);
   std::vector<std::byte> scratch;
   for (uint32_t p : layout.buckets[bucket].parameters) {
     const uint64_t bytes = model.parameters()[p].count * element;
@@ -231,7 +235,9 @@ Status AddBucket(const Agreement::Values& values, uint32_t bucket,
                ChecksumOf(on_host, bytes));
   }
   // What lies in a pool may fail to be read, on one rank alone.
-  if (spec.zero_stage > 0 || spec.offloads) return Status();
+  if (spec.zero_stage > 0 || spec.offloads || layout.buckets[bucket].frozen) {
+    return Status();
+  }
   for (const Segment& segment : memory.segments) {
     uint64_t checksum = 0;
     ENGINE_RETURN_IF_ERROR(ChecksumOfState(*values.plan, *values.state, bucket,

@@ -110,8 +110,12 @@ Status BoundStep::CreateSession(
 // The order in which buckets are stepped says which slots they have.
 void BoundStep::BindOffload() {
   for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
+    const Bucket& bucket = plan_->layout().buckets[b];
+    if (plan_->spec().state_count(bucket) == 0) continue;
     float* const slot = offload_->slot(graph().buckets[b].slot).data();
-    if (plan_->spec().has_masters()) spec_.state->bucket(b).my_masters = slot;
+    if (plan_->spec().has_masters(bucket)) {
+      spec_.state->bucket(b).my_masters = slot;
+    }
     spec_.state->bucket(b).my_state = slot + plan_->MomentBegin(b, 0);
   }
   offload_->Bind(graph(), session_.get());
@@ -130,7 +134,8 @@ Status BoundStep::ArenaAddress(commsched_op_id_t op,
 
 Status BoundStep::BindPasses() {
   for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
-    if (!plan_->spec().owned_gradients() || plan_->short_lived_gradients(b)) {
+    if (!plan_->spec().owned_gradients() || plan_->short_lived_gradients(b) ||
+        plan_->layout().buckets[b].frozen) {
       continue;
     }
     const BucketIds& ids = graph().buckets[b];
@@ -344,8 +349,10 @@ Status BoundStep::CheckVersions(const Pass& pass, const PassOps& ops,
   for (size_t i = 0; i < buckets.size(); ++i) {
     const uint32_t b = buckets[i];
     const BucketIds& ids = graph().buckets[b];
-    ENGINE_RETURN_IF_ERROR(
-        CheckVersion(pass, b, ids.of(BufferKind::kParameters), steps_done));
+    if (!plan_->layout().buckets[b].frozen) {
+      ENGINE_RETURN_IF_ERROR(
+          CheckVersion(pass, b, ids.of(BufferKind::kParameters), steps_done));
+    }
     if (!plan_->gathers(b)) continue;
     ENGINE_RETURN_IF_ERROR(
         CheckVersion(pass, b, ops.values[i], steps_done + 1));

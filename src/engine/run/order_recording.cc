@@ -10,14 +10,18 @@ namespace {
 // The recording is never to make a plan of what it sees.
 constexpr uint32_t kNeverFrozen = 1u << 30;
 
-// Elements of the buckets of a module that are gathered.
-uint64_t GatheredCount(const StepSpec& step, const Layout& layout,
+uint64_t BytesOf(const Bucket& bucket) {
+  return bucket.count * SizeOf(bucket.dtype);
+}
+
+// Of the buckets of a module that are gathered.
+uint64_t GatheredBytes(const StepSpec& step, const Layout& layout,
                        const std::vector<uint32_t>& buckets) {
-  uint64_t count = 0;
+  uint64_t bytes = 0;
   for (uint32_t b : buckets) {
-    if (step.gathers(layout.buckets[b])) count += layout.buckets[b].count;
+    if (step.gathers(layout.buckets[b])) bytes += BytesOf(layout.buckets[b]);
   }
-  return count;
+  return bytes;
 }
 
 }  // namespace
@@ -27,13 +31,10 @@ Status OrderRecording::Create(const Spec& spec, const Layout& layout,
   std::unique_ptr<OrderRecording> made(new OrderRecording());
   uint64_t most = 0;
   for (const std::vector<uint32_t>& buckets : layout.module_buckets) {
-    most = std::max(most, GatheredCount(spec.step, layout, buckets));
+    most = std::max(most, GatheredBytes(spec.step, layout, buckets));
   }
-  made->dtype_ = spec.step.precision.parameters;
-  const uint64_t bytes = most * SizeOf(made->dtype_);
-  ENGINE_RETURN_IF_ERROR(Bytes::Create(*spec.memory, *spec.kernels,
-                                       "the largest module", bytes,
-                                       &made->memory_));
+  ENGINE_RETURN_IF_ERROR(Bytes::Create(
+      *spec.memory, *spec.kernels, "the largest module", most, &made->memory_));
   // Gathers do not wait for the stream of the kernels.
   ENGINE_RETURN_IF_ERROR(spec.kernels->Synchronize());
   commsched_recording_desc_t desc = commsched_recording_desc_init();
@@ -54,13 +55,13 @@ Status OrderRecording::Create(const Spec& spec, const Layout& layout,
 }
 
 Status OrderRecording::AddBuffer(const std::string& name, std::byte* address,
-                                 uint64_t count,
+                                 uint64_t bytes,
                                  commsched_buffer_id_t* out_buffer) {
   commsched_buffer_desc_t desc = commsched_buffer_desc_init();
   desc.name = name.c_str();
-  desc.dtype = dtype_;
+  desc.dtype = COMMSCHED_U8;
   desc.ownership = COMMSCHED_BOUND;
-  desc.count = count;
+  desc.count = bytes;
   return Status::FromCall(commsched_recording_add_buffer(
                               recording_.get(), &desc, address, out_buffer),
                           "declaring a buffer");
@@ -79,15 +80,15 @@ Status OrderRecording::DeclareEnd() {
 // Buckets of a module lie side by side, so that all can be gathered at once.
 Status OrderRecording::Declare(const Spec& spec, const Layout& layout) {
   commsched_buffer_id_t whole = kNoId;
-  ENGINE_RETURN_IF_ERROR(AddBuffer("gathered", memory_.data(),
-                                   memory_.count() / SizeOf(dtype_), &whole));
+  ENGINE_RETURN_IF_ERROR(
+      AddBuffer("gathered", memory_.data(), memory_.count(), &whole));
   ENGINE_RETURN_IF_ERROR(DeclareEnd());
   std::vector<commsched_buffer_id_t> shards(layout.buckets.size(), kNoId);
   for (uint32_t b = 0; b < shards.size(); ++b) {
     if (spec.shards[b] == nullptr) continue;
     ENGINE_RETURN_IF_ERROR(AddBuffer(
         Indexed("parameter_shard", b), spec.shards[b],
-        layout.buckets[b].count / spec.step.num_shards(), &shards[b]));
+        BytesOf(layout.buckets[b]) / spec.step.num_shards(), &shards[b]));
   }
   for (uint32_t m = 0; m < layout.module_buckets.size(); ++m) {
     ModuleGathers& module = modules_.emplace_back();
@@ -103,14 +104,14 @@ Status OrderRecording::Declare(const Spec& spec, const Layout& layout) {
       desc.output = Access(whole, COMMSCHED_WRITE);
       desc.output.region = COMMSCHED_RANGE;
       desc.output.offset = offset;
-      desc.output.count = layout.buckets[b].count;
+      desc.output.count = BytesOf(layout.buckets[b]);
       ENGINE_RETURN_IF_ERROR(Status::FromCall(
           commsched_recording_add_collective(recording_.get(), &desc,
                                              /*segment=*/0, /*flags=*/0,
                                              &module.ops.emplace_back()),
           "declaring a gather"));
-      module.addresses.back() = memory_.data() + offset * SizeOf(dtype_);
-      offset += layout.buckets[b].count;
+      module.addresses.back() = memory_.data() + offset;
+      offset += desc.output.count;
     }
   }
   return Status();

@@ -67,11 +67,10 @@ class OrderRecording {
   OrderRecording() = default;
   Status DeclareEnd();
   Status Declare(const Spec& spec, const Layout& layout);
-  Status AddBuffer(const std::string& name, std::byte* address, uint64_t count,
+  Status AddBuffer(const std::string& name, std::byte* address, uint64_t bytes,
                    commsched_buffer_id_t* out_buffer);
 
-  Bytes memory_;                             // Outlives the recording.
-  commsched_dtype_t dtype_ = COMMSCHED_F32;  // Of parameters.
+  Bytes memory_;  // Outlives the recording, in which all are bytes.
   std::vector<ModuleGathers> modules_;
   commsched_op_id_t end_ = kNoId;
   std::unique_ptr<commsched_recording_t, Destroy> recording_;

@@ -27,14 +27,15 @@ Status PassRun::Begin(bool evaluating, uint64_t index) {
 }
 
 Status PassRun::Zero(uint32_t bucket) {
+  const Bucket& of = plan_->layout().buckets[bucket];
   return spec_.kernels->Zero(spec_.state->bucket(bucket).all_gradients,
-                             plan_->layout().buckets[bucket].count *
-                                 SizeOf(plan_->spec().precision.parameters));
+                             of.count * SizeOf(of.dtype));
 }
 
 Status PassRun::ZeroAll() {
   if (evaluating_ || !AddsGradients(pass().kind)) return Status();
   for (uint32_t b : plan_->layout().module_buckets[pass().module]) {
+    if (plan_->layout().buckets[b].frozen) continue;
     ENGINE_RETURN_IF_ERROR(Zero(b));
   }
   return Status();

@@ -320,6 +320,11 @@ Status StepCalls::Gradient(GradientCall call, uint32_t parameter) {
         ", but gradient_ready of the engine's "
         "description is 0");
   }
+  if (spec_.model->parameters()[parameter].frozen) {
+    return FailedPrecondition(
+        "engine: " + TextOf(call, *spec_.model, parameter) +
+        ", which is frozen and has none");
+  }
   const bool in_pass = phase_ == Phase::kInPass || phase_ == Phase::kInOp;
   if (!in_pass || evaluating_ || recording_) {
     return OutOfOrder(TextOf(call, *spec_.model, parameter));

@@ -68,6 +68,7 @@ void Offload::Bind(const StepGraph& graph, commsched_session_t* session) {
     const BucketIds& ids = graph.buckets[b];
     state.fetch_op = ids.fetch;
     state.store_op = ids.store;
+    if (state.count == 0) continue;
     float* const memory = slots_[ids.slot].data();
     state.fetch = {.offload = this, .bucket = b, .memory = memory};
     state.store = {

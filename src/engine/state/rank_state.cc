@@ -22,6 +22,7 @@ NormCounts CountsOfNorm(const StepSpec& spec, const Layout& layout) {
   NormCounts counts;
   if (!spec.needs_norm()) return counts;
   for (const Bucket& bucket : layout.buckets) {
+    if (bucket.frozen) continue;
     counts.local += bucket.count / spec.num_shards() / kBlockElements;
   }
   if (spec.gathers_block_sums()) {
@@ -132,7 +133,7 @@ void RankState::Bind(const StepPlan& plan) {
 
 void RankState::BindBucket(const StepSpec& spec, const Bucket& bucket,
                            BucketMemory* out) const {
-  const uint64_t element = SizeOf(spec.precision.parameters);
+  const uint64_t element = SizeOf(bucket.dtype);
   const uint64_t shard_begin =
       spec.zero_stage == 0 ? 0 : rank_ * (bucket.count / spec.num_shards());
   out->my_state = out->floats(BufferKind::kState);
@@ -141,14 +142,14 @@ void RankState::BindBucket(const StepSpec& spec, const Bucket& bucket,
     out->all_parameters = mine;
     mine += shard_begin * element;
   }
-  if (spec.has_masters()) {
+  if (bucket.dtype == COMMSCHED_F32) {
+    out->my_masters = reinterpret_cast<float*>(mine);
+  } else {
     out->my_masters = out->floats(BufferKind::kMasters);
     out->my_copy = mine;
-  } else {
-    out->my_masters = reinterpret_cast<float*>(mine);
   }
   out->all_gradients = nullptr;
-  if (!spec.gradients_in_arena(bucket)) {
+  if (!spec.gradients_in_arena(bucket) && !bucket.frozen) {
     out->all_gradients = out->of(BufferKind::kGradients).data();
     out->my_gradients = out->all_gradients + shard_begin * element;
   }

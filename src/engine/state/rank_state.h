@@ -32,7 +32,8 @@ struct BucketMemory {
   const std::byte* my_gradients = nullptr;  // Reduced, of this rank's shard.
   // Where the reductions of later micro-batches leave what is added to it.
   const std::byte* my_summand = nullptr;
-  // Of this rank's shard. What is offloaded is there for the optimizer only.
+  // Of this rank's shard. What is offloaded is there for the optimizer only; of
+  // frozen parameters of 16 bits there are no masters.
   float* my_masters = nullptr;
   float* my_state = nullptr;
   // Of it, what the model reads; null if that is the masters.

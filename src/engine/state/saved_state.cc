@@ -19,6 +19,7 @@ void SavedState::Describe(Snapshot* snapshot) const {
   const std::vector<SavedPiece> pieces = Pieces();
   for (const std::string& kind : kinds) {
     for (const SavedPiece& piece : pieces) {
+      if (!HasKind(piece.bucket, kind)) continue;
       const Parameter& parameter = model_.parameters()[piece.parameter];
       snapshot->pieces.push_back({.kind = kind,
                                   .parameter = parameter.name,
@@ -41,6 +42,7 @@ void SavedState::DescribeWhole(Snapshot* snapshot) const {
   kinds.push_back(kValueKind);
   for (const std::string& kind : kinds) {
     for (const Parameter& parameter : model_.parameters()) {
+      if (parameter.frozen && kind != kValueKind) continue;
       snapshot->pieces.push_back({.kind = kind,
                                   .parameter = parameter.name,
                                   .dtype = "F32",
@@ -63,10 +65,15 @@ Status SavedState::CopyPiece(const SavedPiece& piece, const std::string& kind,
   return values_.ReadMoment(piece.bucket, moment, piece.at, out, piece.count);
 }
 
+bool SavedState::HasKind(uint32_t bucket, const std::string& kind) const {
+  return kind == kValueKind || !layout_.buckets[bucket].frozen;
+}
+
 Status SavedState::CopyMoments(float** out) {
   const std::vector<SavedPiece> pieces = Pieces();
   for (uint64_t moment = 0; moment < spec_.moments; ++moment) {
     for (const SavedPiece& piece : pieces) {
+      if (layout_.buckets[piece.bucket].frozen) continue;
       ENGINE_RETURN_IF_ERROR(values_.ReadMoment(piece.bucket, moment, piece.at,
                                                 *out, piece.count));
       *out += piece.count;
@@ -176,10 +183,26 @@ Status SavedState::CheckMoments(const Checkpoint& checkpoint) const {
   return Status();
 }
 
+// One that was frozen when the checkpoint was saved has no state to go on from.
+Status SavedState::CheckMomentsOf(const Parameter& parameter,
+                                  const Checkpoint& checkpoint,
+                                  size_t tensor) const {
+  if (parameter.frozen || parameter.count == 0) return Status();
+  for (const std::string& kind : Moments()) {
+    if (checkpoint.HasOf(tensor, kind)) continue;
+    return InvalidArgument("engine: the checkpoint has no " + kind +
+                           " of tensor '" + parameter.name +
+                           "', which was frozen when it was saved; the "
+                           "parameter is trained");
+  }
+  return Status();
+}
+
 void SavedState::AddTargets(uint32_t bucket, const std::vector<size_t>& tensors,
                             std::vector<Target>* targets) const {
   const bool gathered = spec_.gathers(layout_.buckets[bucket]);
-  const std::vector<std::string> moments = Moments();
+  std::vector<std::string> moments = Moments();
+  if (layout_.buckets[bucket].frozen) moments.clear();
   for (const Segment& segment :
        ShardSegments(layout_, model_.parameters(), bucket,
                      spec_.zero_stage == 0 ? 0 : rank_, spec_.num_shards())) {
@@ -215,6 +238,10 @@ Status SavedState::FindTargets(const Checkpoint& checkpoint,
   std::vector<size_t> tensors;
   ENGINE_RETURN_IF_ERROR(FindTensors(checkpoint, &tensors));
   ENGINE_RETURN_IF_ERROR(CheckMoments(checkpoint));
+  for (size_t p = 0; p < tensors.size(); ++p) {
+    ENGINE_RETURN_IF_ERROR(
+        CheckMomentsOf(model_.parameters()[p], checkpoint, tensors[p]));
+  }
   out_targets->clear();
   for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
     AddTargets(b, tensors, out_targets);

@@ -87,6 +87,10 @@ class SavedState {
   Status FindTensors(const Checkpoint& checkpoint,
                      std::vector<size_t>* out_tensors) const;
   Status CheckMoments(const Checkpoint& checkpoint) const;
+  Status CheckMomentsOf(const Parameter& parameter,
+                        const Checkpoint& checkpoint, size_t tensor) const;
+  // Whether there is state of this kind of what lies in the bucket.
+  bool HasKind(uint32_t bucket, const std::string& kind) const;
   void AddTargets(uint32_t bucket, const std::vector<size_t>& tensors,
                   std::vector<Target>* targets) const;
 

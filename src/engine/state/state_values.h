@@ -35,7 +35,8 @@ class StateValues {
                uint64_t count);
 
   // `count` values from `at` on in this rank's part of a bucket: the masters,
-  // or a moment. They have arrived once Synchronize() returns.
+  // or what there is of those that are not trained; or a moment. They have
+  // arrived once Synchronize() returns.
   Status ReadMasters(uint32_t bucket, uint64_t at, float* out, uint64_t count);
   Status ReadMoment(uint32_t bucket, uint64_t moment, uint64_t at, float* out,
                     uint64_t count);

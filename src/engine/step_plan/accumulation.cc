@@ -21,6 +21,7 @@ Choice Take(const AccumulationCosts& costs, const Layout& layout,
   uint64_t left = costs.budget_bytes;
   for (uint32_t b : order) {
     const uint64_t count = layout.buckets[b].count;
+    if (layout.buckets[b].frozen) continue;
     if (count * costs.element_bytes > left) continue;
     left -= count * costs.element_bytes;
     choice.buckets.push_back(b);
@@ -35,7 +36,7 @@ Choice Take(const AccumulationCosts& costs, const Layout& layout,
 
 void ChooseAccumulation(const AccumulationCosts& costs, Layout* layout) {
   for (Bucket& bucket : layout->buckets) {
-    bucket.reduced_at_once = costs.budget_bytes != 0;
+    bucket.reduced_at_once = costs.budget_bytes != 0 && !bucket.frozen;
   }
   if (costs.budget_bytes == 0) return;
   std::vector<uint32_t> order(layout->buckets.size());
@@ -87,7 +88,7 @@ std::vector<Windows> FindWindows(const StepSpec& spec, const Layout& layout,
   for (uint32_t i = 0; i < passes.size(); ++i) {
     if (!AddsGradients(passes[i].kind)) continue;
     for (uint32_t b : layout.module_buckets[passes[i].module]) {
-      adding[b].push_back(i);
+      if (!layout.buckets[b].frozen) adding[b].push_back(i);
     }
   }
   std::vector<Windows> windows;

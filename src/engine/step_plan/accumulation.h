@@ -64,7 +64,7 @@ class Windows {
   std::vector<uint32_t> of_micro_batch_;
 };
 
-// By bucket.
+// By bucket; of frozen ones none.
 std::vector<Windows> FindWindows(const StepSpec& spec, const Layout& layout,
                                  const std::vector<Pass>& passes);
 

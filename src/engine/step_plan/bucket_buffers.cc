@@ -16,11 +16,12 @@ std::vector<BucketBuffer> BuffersOfBucket(const StepSpec& spec,
   };
   const bool gathers = spec.gathers(bucket);
   add(BufferKind::kParameters, gathers ? "parameter_shard" : "parameters",
-      precision.parameters, gathers ? shard : all);
-  if (spec.has_masters() && !spec.offloads) {
+      bucket.dtype, gathers ? shard : all);
+  if (bucket.frozen) return rows;
+  if (spec.has_masters(bucket) && !spec.offloads) {
     add(BufferKind::kMasters, "masters", COMMSCHED_F32, shard);
   }
-  add(BufferKind::kGradients, "gradients", precision.parameters, all,
+  add(BufferKind::kGradients, "gradients", bucket.dtype, all,
       spec.gradients_in_arena(bucket) ? COMMSCHED_OWNED : COMMSCHED_BOUND,
       spec.short_lived_gradients(bucket));
   if (spec.folds(bucket)) {

@@ -42,7 +42,8 @@ struct BucketBuffer {
   uint64_t bytes() const { return count * SizeOf(dtype); }
 };
 
-// The rows of a bucket, in the order of their kinds. A pure function.
+// The rows of a bucket, in the order of their kinds: of one that is not trained
+// the parameters alone. A pure function.
 std::vector<BucketBuffer> BuffersOfBucket(const StepSpec& spec,
                                           const Bucket& bucket);
 

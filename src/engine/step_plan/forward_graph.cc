@@ -59,7 +59,8 @@ class Builder {
                              out_id);
   }
   uint64_t BytesOf(uint32_t bucket) const {
-    return layout_.buckets[bucket].count * SizeOf(spec_.precision.parameters);
+    return layout_.buckets[bucket].count *
+           SizeOf(layout_.buckets[bucket].dtype);
   }
 
   Status AddShards() {

@@ -23,6 +23,8 @@ struct Bucket {
   uint64_t count = 0;                // Elements with padding.
   std::vector<uint32_t> parameters;  // Ids, by offset.
   bool resident = false;             // Of parameters below persist_bytes.
+  commsched_dtype_t dtype = COMMSCHED_F32;  // Of all its parameters.
+  bool frozen = false;  // None of them is trained; else all are.
   // Its gradients are reduced in every micro-batch and added up afterwards,
   // instead of before: ChooseAccumulation(). Only if there are several.
   bool reduced_at_once = false;
@@ -64,10 +66,20 @@ struct LayoutOptions {
   // No shard ends within any parameter, as if all were atomic. A bucket takes
   // `num_shards` times its largest atomic parameter at least.
   bool whole_tensors = false;
+  // Of parameters that have no dtype of their own.
+  commsched_dtype_t dtype = COMMSCHED_F32;
+  // Ranks keep shards of buckets; if not, nothing is cut.
+  bool sharded = true;
 };
 
 // Packs whole parameters, in order of owner and then of registration, into
 // buckets of at most `bucket_bytes` of fp32; one that is larger goes alone.
+// Those of a bucket are of one kind: of one dtype, and all trained or none.
+//
+// An atomic parameter that the end of a shard would cut begins the next shard.
+// Shards of its bucket are as small as that allows: at least as large as the
+// largest atomic parameter, so that a bucket may be larger than `bucket_bytes`.
+// Then parameters join it, whatever its limit, until it would grow.
 // Buckets are padded to `num_shards` x 256 elements. A pure function.
 Layout BuildLayout(const std::vector<Module>& modules,
                    const std::vector<Parameter>& parameters,

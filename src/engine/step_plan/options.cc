@@ -148,7 +148,9 @@ StepOptions::StepOptions(const commsched_step_plan_options_t& given,
                            : given.optimizer->state_values;
         spec.precision = {.parameters = dtype(given_.parameter_dtype),
                           .reduced = dtype(given_.reduce_dtype)};
-        spec.offloads = given_.offloads != 0 && spec.state_values() > 0;
+        spec.offloads =
+            given_.offloads != 0 &&
+            (spec.moments > 0 || spec.precision.parameters != COMMSCHED_F32);
         return spec;
       }()) {}
 

@@ -18,7 +18,8 @@ inline constexpr uint64_t kStateDoubles =
 
 // Element types of what a step keeps and sends.
 struct Precision {
-  // What the model reads, and what backward adds to.
+  // What the model reads, and what backward adds to, of parameters that have no
+  // dtype of their own.
   commsched_dtype_t parameters = COMMSCHED_F32;
   commsched_dtype_t reduced = COMMSCHED_F32;  // What travels.
 };
@@ -56,21 +57,26 @@ struct StepSpec {
   // The ranks keep only shards of the reduced gradients.
   bool owned_gradients() const { return zero_stage >= 2; }
   // Master weights are kept beside what the model computes with.
-  bool has_masters() const { return precision.parameters != COMMSCHED_F32; }
+  bool has_masters(const Bucket& bucket) const {
+    return !bucket.frozen && bucket.dtype != COMMSCHED_F32;
+  }
   // Values of the optimizer's state per weight.
-  uint64_t state_values() const { return moments + (has_masters() ? 1 : 0); }
+  uint64_t state_values(const Bucket& bucket) const {
+    if (bucket.frozen) return 0;
+    return moments + (has_masters(bucket) ? 1 : 0);
+  }
   uint64_t state_count(const Bucket& bucket) const {
-    return state_values() * (bucket.count / num_shards());
+    return state_values(bucket) * (bucket.count / num_shards());
   }
   // Where the values of moment `moment` begin in a rank's state of `bucket`.
   uint64_t moment_begin(const Bucket& bucket, uint64_t moment) const {
-    const uint64_t masters = offloads && has_masters() ? 1 : 0;
+    const uint64_t masters = offloads && has_masters(bucket) ? 1 : 0;
     return (masters + moment) * (bucket.count / num_shards());
   }
   // Gradients of 16 bits accumulate whole, in memory of fp32; what backward
   // adds to holds those of one micro-batch.
   bool folds(const Bucket& bucket) const {
-    return micro_batches > 1 && !bucket.reduced_at_once && has_masters();
+    return micro_batches > 1 && !bucket.reduced_at_once && has_masters(bucket);
   }
   // Backward begins anew in each micro-batch.
   bool begins_anew(const Bucket& bucket) const {
@@ -78,11 +84,11 @@ struct StepSpec {
   }
   // Of the gradients that are to be reduced, before they are converted.
   commsched_dtype_t unreduced(const Bucket& bucket) const {
-    return folds(bucket) ? kSumDType : precision.parameters;
+    return folds(bucket) ? kSumDType : bucket.dtype;
   }
   // What travels is a copy.
   bool casts(const Bucket& bucket) const {
-    return unreduced(bucket) != precision.reduced;
+    return !bucket.frozen && unreduced(bucket) != precision.reduced;
   }
   // Of the reduced gradients that the optimizer reads.
   commsched_dtype_t reduced(const Bucket& bucket) const {

@@ -149,9 +149,10 @@ struct StepGraph {
   std::vector<commsched_buffer_id_t> staging;  // By slot.
   // Activation i is buffer `first_activation` + i.
   commsched_buffer_id_t first_activation = 0;
-  // Buckets in the order in which the ops first use them: they are stepped in
-  // it, and reduced in the opposite one.
+  // Trained buckets in the order in which ops first use them: they are stepped
+  // in it, and reduced in the opposite one.
   std::vector<uint32_t> first_use;
+  std::vector<uint32_t> staged;  // Of these, those with offloaded state.
 
   // With a norm. Block sums of this rank's shards, bucket after bucket, and
   // its learning rate if they are gathered; and those of all ranks, rank after

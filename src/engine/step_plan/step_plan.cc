@@ -14,6 +14,8 @@ namespace {
 constexpr double kDefaultLinkBytesPerS = 10e9;
 constexpr int64_t kDefaultLaunchNs = 20'000;
 
+constexpr uint64_t kMaxBucketElements = uint64_t{1} << 40;
+
 // Forwards and backwards of a step.
 constexpr uint64_t kMaxPasses = uint64_t{1} << 20;
 
@@ -38,9 +40,12 @@ void ChooseAccumulating(const StepSpec& spec, const StepPlan::Options& options,
 Status PlanStaging(const StepSpec& spec, uint64_t budget_bytes,
                    Layout* layout) {
   uint64_t largest = 0;
+  uint64_t buckets = 0;
   for (const Bucket& bucket : layout->buckets) {
     largest = std::max(largest, spec.state_count(bucket));
+    if (spec.state_count(bucket) > 0) ++buckets;
   }
+  if (largest == 0) return Status();
   const uint64_t slot_bytes = largest * sizeof(float);
   const uint64_t slots = budget_bytes == 0 ? 2 : budget_bytes / slot_bytes;
   if (slots == 0) {
@@ -51,8 +56,32 @@ Status PlanStaging(const StepSpec& spec, uint64_t budget_bytes,
                       std::to_string(slot_bytes));
   }
   layout->staging_slots =
-      static_cast<uint32_t>(std::min<uint64_t>(slots, layout->buckets.size()));
+      static_cast<uint32_t>(std::min<uint64_t>(slots, buckets));
   layout->staging_count = largest;
+  return Status();
+}
+
+Status CheckTrains(const Layout& layout) {
+  for (const Bucket& bucket : layout.buckets) {
+    if (!bucket.frozen) return Status();
+  }
+  return FailedPrecondition(
+      "engine: all parameters of the model are frozen: there is none to train");
+}
+
+// The bucket of an atomic parameter has as many elements for each rank.
+Status CheckAtomic(const StepSpec& spec, const Model& model) {
+  const uint64_t most = kMaxBucketElements / spec.num_shards();
+  for (const Parameter& parameter : model.parameters()) {
+    if (!parameter.atomic || parameter.count <= most) continue;
+    return Status(COMMSCHED_OUT_OF_RANGE,
+                  "engine: parameter '" + parameter.name +
+                      "' is atomic and has " + std::to_string(parameter.count) +
+                      " elements: on each of " +
+                      std::to_string(spec.num_shards()) +
+                      " ranks its bucket would have as many for every rank; at "
+                      "most 2^40 can be laid out");
+  }
   return Status();
 }
 
@@ -159,8 +188,13 @@ Status PlanForwards(const std::vector<StepPlan::Role>& roles,
 
 Status StepPlan::LayOut(const StepSpec& spec, const Model& model,
                         const Options& options, Layout* out_layout) {
+  LayoutOptions layout_options = options.layout;
+  layout_options.dtype = spec.precision.parameters;
+  layout_options.sharded = spec.zero_stage > 0;
+  ENGINE_RETURN_IF_ERROR(CheckAtomic(spec, model));
   Layout layout =
-      BuildLayout(model.modules(), model.parameters(), options.layout);
+      BuildLayout(model.modules(), model.parameters(), layout_options);
+  ENGINE_RETURN_IF_ERROR(CheckTrains(layout));
   ChooseAccumulating(spec, options, &layout);
   if (!model.passes().empty()) {
     std::vector<Pass> passes;

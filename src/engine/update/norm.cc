@@ -58,7 +58,9 @@ std::vector<commsched_run_t> Update::CountedBlocks() const {
   std::vector<commsched_run_t> runs;
   for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
     for (const Segment& each : spec_.state->bucket(b).segments) {
-      if (!counted_here_[each.parameter]) continue;
+      if (!counted_here_[each.parameter] || plan_->layout().buckets[b].frozen) {
+        continue;
+      }
       runs.push_back({graph().sums_offset[b] + each.in_shard / kBlockElements,
                       (each.count + kBlockElements - 1) / kBlockElements});
     }
@@ -68,6 +70,7 @@ std::vector<commsched_run_t> Update::CountedBlocks() const {
 
 std::vector<commsched_run_t> Update::BlocksOf(uint32_t parameter) const {
   const Slot& slot = plan_->layout().slots[parameter];
+  if (plan_->layout().buckets[slot.bucket].frozen) return {};
   const uint64_t blocks_per_shard =
       plan_->ShardCount(slot.bucket) / kBlockElements;
   uint64_t block = slot.offset / kBlockElements;

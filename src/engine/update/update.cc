@@ -141,11 +141,12 @@ Status Update::Step(uint64_t step, const commsched_engine_update_args_t& args) {
     ENGINE_RETURN_IF_ERROR(Decide({}, 0, spec_.state->control()));
   }
   ENGINE_RETURN_IF_ERROR(DecideSets(args));
-  for (size_t i = 0; i < graph().first_use.size(); ++i) {
-    const uint32_t b = graph().first_use[i];
+  size_t staged = 0;  // In graph().staged.
+  for (uint32_t b : graph().first_use) {
     if (!needs_norm) ENGINE_RETURN_IF_ERROR(FinishGradients(b));
     ENGINE_RETURN_IF_ERROR(StepBucket(b, args));
-    if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(CopyNext(i));
+    if (graph().buckets[b].fetch == kNoId) continue;
+    ENGINE_RETURN_IF_ERROR(CopyNext(staged++));
   }
   SetAgreedValues(args, &values_);
   cancelled_ = false;
@@ -218,14 +219,14 @@ commsched_optimizer_bucket_t Update::BucketFor(uint32_t bucket) const {
       .copy = memory.my_copy,
       .state = memory.my_state,
       .gradient_dtype = plan_->spec().reduced(plan_->layout().buckets[bucket]),
-      .copy_dtype = plan_->spec().precision.parameters,
+      .copy_dtype = plan_->layout().buckets[bucket].dtype,
       .kernels = &kernels_};
 }
 
 Status Update::FetchFirst() {
   if (offload_ == nullptr) return Status();
   for (uint32_t i = 0; i < offload_->num_slots(); ++i) {
-    const uint32_t b = graph().first_use[i];
+    const uint32_t b = graph().staged[i];
     ENGINE_RETURN_IF_ERROR(
         offload_->Fetch(b, spec_.ops->CostOf(graph().buckets[b].fetch)));
   }
@@ -233,12 +234,12 @@ Status Update::FetchFirst() {
 }
 
 Status Update::CopyNext(size_t index) {
-  const uint32_t stepped = graph().first_use[index];
+  const uint32_t stepped = graph().staged[index];
   ENGINE_RETURN_IF_ERROR(offload_->Store(
       stepped, spec_.ops->CostOf(graph().buckets[stepped].store)));
   index += offload_->num_slots();
-  if (index >= graph().first_use.size()) return Status();
-  const uint32_t next = graph().first_use[index];
+  if (index >= graph().staged.size()) return Status();
+  const uint32_t next = graph().staged[index];
   return offload_->Fetch(next, spec_.ops->CostOf(graph().buckets[next].fetch));
 }
 

@@ -72,7 +72,7 @@ class StepBuilder {
   // offload.cc
   Status AddStagingBuffers();
   Status AddFirstFetches();
-  // After the step of the bucket at `index` in out_.first_use.
+  // After the step of the bucket at `index` in out_.staged.
   Status AddCopies(size_t index);
   Status AddFetch(uint32_t bucket);
   Status AddStore(uint32_t bucket);
@@ -97,7 +97,8 @@ class StepBuilder {
   commsched_access_t Weights(uint32_t bucket) const {
     const BucketIds& ids = out_.buckets[bucket];
     const commsched_access_mode_t mode =
-        spec_.has_masters() ? COMMSCHED_WRITE : COMMSCHED_READ_WRITE;
+        spec_.has_masters(layout_.buckets[bucket]) ? COMMSCHED_WRITE
+                                                   : COMMSCHED_READ_WRITE;
     const commsched_buffer_id_t parameters = ids.of(BufferKind::kParameters);
     return spec_.gathers(layout_.buckets[bucket]) ? Access(parameters, mode)
                                                   : Part(parameters, mode);

@@ -13,8 +13,8 @@ constexpr uint32_t kCopyLane = 1;
 }  // namespace
 
 Status StepBuilder::AddStagingBuffers() {
-  for (size_t i = 0; i < out_.first_use.size(); ++i) {
-    out_.buckets[out_.first_use[i]].slot =
+  for (size_t i = 0; i < out_.staged.size(); ++i) {
+    out_.buckets[out_.staged[i]].slot =
         static_cast<uint32_t>(i % layout_.staging_slots);
   }
   for (uint32_t slot = 0; slot < layout_.staging_slots; ++slot) {
@@ -30,23 +30,23 @@ commsched_access_t StepBuilder::Staged(uint32_t bucket,
   commsched_access_t access =
       Access(out_.staging[out_.buckets[bucket].slot], mode);
   access.region = COMMSCHED_RANGE;
-  access.count = spec_.state_values() * ShardCount(bucket);
+  access.count = spec_.state_count(layout_.buckets[bucket]);
   return access;
 }
 
 // As many as there are slots, so that they have all of forward and backward.
 Status StepBuilder::AddFirstFetches() {
   for (uint32_t i = 0; i < layout_.staging_slots; ++i) {
-    ENGINE_RETURN_IF_ERROR(AddFetch(out_.first_use[i]));
+    ENGINE_RETURN_IF_ERROR(AddFetch(out_.staged[i]));
   }
   return Status();
 }
 
 Status StepBuilder::AddCopies(size_t index) {
-  ENGINE_RETURN_IF_ERROR(AddStore(out_.first_use[index]));
+  ENGINE_RETURN_IF_ERROR(AddStore(out_.staged[index]));
   const size_t next = index + layout_.staging_slots;
-  if (next >= out_.first_use.size()) return Status();
-  return AddFetch(out_.first_use[next]);
+  if (next >= out_.staged.size()) return Status();
+  return AddFetch(out_.staged[next]);
 }
 
 Status StepBuilder::AddFetch(uint32_t bucket) {

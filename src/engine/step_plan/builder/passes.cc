@@ -25,7 +25,11 @@ void StepBuilder::FindFirstUses() {
     for (uint32_t b : layout_.module_buckets[passes_[i].module]) {
       if (used[b]) continue;
       used[b] = true;
+      if (layout_.buckets[b].frozen) continue;
       out_.first_use.push_back(b);
+      if (spec_.offloads && spec_.state_count(layout_.buckets[b]) > 0) {
+        out_.staged.push_back(b);
+      }
     }
   }
 }
@@ -43,7 +47,7 @@ Status StepBuilder::AddBuffers() {
     Gathered gathered = {stay, kNoId};
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
         Indexed(Indexed("gathered", stay.bucket).c_str(), stay.index),
-        spec_.precision.parameters, COMMSCHED_OWNED,
+        layout_.buckets[stay.bucket].dtype, COMMSCHED_OWNED,
         layout_.buckets[stay.bucket].count, &gathered.buffer));
     out_.gathered.push_back(gathered);
   }
@@ -78,6 +82,7 @@ Status StepBuilder::AddBucketBuffers(uint32_t bucket) {
 Status StepBuilder::AddNormBuffers() {
   for (uint32_t b = 0; b < num_buckets(); ++b) {
     out_.sums_offset.push_back(out_.local_blocks);
+    if (layout_.buckets[b].frozen) continue;
     out_.local_blocks += ShardCount(b) / kBlockElements;
   }
   out_.local_count = out_.local_blocks +
@@ -166,6 +171,10 @@ std::vector<commsched_access_t> StepBuilder::PassAccesses(const Pass& pass,
 void StepBuilder::AddBackwardAccesses(
     uint32_t bucket, const Pass& pass, PassOps& ops,
     std::vector<commsched_access_t>& accesses) {
+  if (layout_.buckets[bucket].frozen) {
+    ops.gradients.push_back(kNoId);
+    return;
+  }
   const BucketIds& ids = out_.buckets[bucket];
   const bool first = windows_[bucket].Of(pass.micro_batch).first == position();
   if (first) ops.zeroed.push_back(bucket);
@@ -241,6 +250,7 @@ Status StepBuilder::AddReady(const Pass& pass, PassOps& ops) {
     if (ReadsValues(pass.kind)) {
       read.push_back(Access(ops.values[i], COMMSCHED_READ));
     }
+    if (layout_.buckets[b].frozen) continue;
     if (windows_[b].Of(pass.micro_batch).last != position()) continue;
     const std::string name = "ready" + of + std::to_string(b);
     const commsched_access_t gradients =

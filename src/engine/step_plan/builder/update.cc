@@ -11,8 +11,7 @@ namespace {
 // Bytes that the optimizer moves per element: reads and writes weights and
 // moments, reads the gradient, writes the copy.
 double OptimizerBytesPerElement(const StepSpec& spec, const Bucket& bucket) {
-  const uint64_t copy =
-      spec.has_masters() ? SizeOf(spec.precision.parameters) : 0;
+  const uint64_t copy = spec.has_masters(bucket) ? SizeOf(bucket.dtype) : 0;
   return static_cast<double>(8 * (1 + spec.moments) +
                              SizeOf(spec.reduced(bucket)) + copy);
 }
@@ -53,8 +52,9 @@ Status StepBuilder::AddReduction(uint32_t bucket, uint32_t window) {
 Status StepBuilder::AddAccumulations(const Pass& pass, PassOps& ops) {
   if (!AddsGradients(pass.kind)) return Status();
   for (uint32_t b : layout_.module_buckets[pass.module]) {
+    if (!at_once(b)) continue;
     const uint32_t window = windows_[b].IndexOf(pass.micro_batch);
-    if (!at_once(b) || window == 0) continue;
+    if (window == 0) continue;
     const Window& at = WindowsOf(b)[window];
     const bool overlaps = at.first < WindowsOf(b)[window - 1].last;
     if (position() != (overlaps ? at.last : at.first)) continue;
@@ -71,6 +71,7 @@ Status StepBuilder::AddAccumulations(const Pass& pass, PassOps& ops) {
 Status StepBuilder::AddConversions(const Pass& pass, PassOps& ops) {
   const uint32_t mb = pass.micro_batch;
   for (uint32_t b : layout_.module_buckets[pass.module]) {
+    if (layout_.buckets[b].frozen) continue;
     const uint32_t window = windows_[b].IndexOf(mb);
     if (WindowsOf(b)[window].last != position()) continue;
     const Bucket& bucket = layout_.buckets[b];
@@ -81,7 +82,7 @@ Status StepBuilder::AddConversions(const Pass& pass, PassOps& ops) {
                         {.bucket = b,
                          .count = bucket.count,
                          .adds = window > 0,
-                         .from_dtype = spec_.precision.parameters,
+                         .from_dtype = bucket.dtype,
                          .into_dtype = kSumDType,
                          .from = ids.of(BufferKind::kGradients, mb),
                          .into = ids.of(BufferKind::kAccumulated)},
@@ -236,8 +237,8 @@ Status StepBuilder::AddOptimizer() {
     const bool last = sharded() && spec_.zero_stage < 3;
     out_.rate_bucket = last ? out_.first_use.back() : out_.first_use.front();
   }
-  for (size_t i = 0; i < out_.first_use.size(); ++i) {
-    const uint32_t b = out_.first_use[i];
+  size_t staged = 0;  // In out_.staged.
+  for (uint32_t b : out_.first_use) {
     if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
     ENGINE_RETURN_IF_ERROR(AddStep(b));
     if (sharded() && !spec_.gathers(layout_.buckets[b])) {
@@ -249,7 +250,8 @@ Status StepBuilder::AddOptimizer() {
                                      Access(parameters, COMMSCHED_WRITE)}));
     }
     if (b == out_.rate_bucket) ENGINE_RETURN_IF_ERROR(AddRates());
-    if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddCopies(i));
+    if (out_.buckets[b].fetch == kNoId) continue;
+    ENGINE_RETURN_IF_ERROR(AddCopies(staged++));
   }
   return Status();
 }
@@ -263,7 +265,7 @@ Status StepBuilder::AddStep(uint32_t bucket) {
     if (kept == kNoId) continue;
     accesses.push_back(Access(kept, COMMSCHED_READ_WRITE));
   }
-  if (spec_.offloads) {
+  if (ids.fetch != kNoId) {
     accesses.push_back(Staged(bucket, COMMSCHED_READ_WRITE));
   }
   if (spec_.needs_norm()) {

@@ -73,7 +73,7 @@ class Search {
     for (const Bucket& bucket : layout_.buckets) {
       gradients += ArenaBytes(BuffersOfBucket(spec_, bucket));
       if (!spec_.gathers(bucket)) continue;
-      gathered += bucket.count * SizeOf(spec_.precision.parameters);
+      gathered += bucket.count * SizeOf(bucket.dtype);
     }
     return gathered + gradients / 2;
   }
@@ -160,7 +160,8 @@ uint64_t AccumulatedBytes(const StepSpec& spec, const Layout& layout) {
   if (spec.micro_batches == 1) return 0;
   uint64_t elements = 0;
   for (const Bucket& bucket : layout.buckets) {
-    if (!bucket.reduced_at_once) elements += bucket.count;
+    if (bucket.reduced_at_once || bucket.frozen) continue;
+    elements += bucket.count;
   }
   return elements * SizeOf(kSumDType);
 }

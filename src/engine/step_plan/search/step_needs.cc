@@ -26,7 +26,7 @@ void AddGradients(const StepSpec& spec, const Bucket& bucket,
   const uint32_t sent_in_place = casts || folds ? 0 : reduction_ops;
   for (const Window& window : backwards) {
     AddAlive(window.first, window.last + sent_in_place,
-             bucket.count * SizeOf(precision.parameters), needs);
+             bucket.count * SizeOf(bucket.dtype), needs);
     if (!casts || (folds && &window != &backwards.back())) continue;
     AddAlive(window.last, window.last + reduction_ops,
              bucket.count * SizeOf(precision.reduced), needs);
@@ -54,8 +54,7 @@ LiveNeeds NeedsOfStep(const StepSpec& spec, const Layout& layout,
   }
   for (size_t b = 0; b < num_buckets; ++b) {
     const Bucket& bucket = layout.buckets[b];
-    needs.bucket_bytes.push_back(bucket.count *
-                                 SizeOf(spec.precision.parameters));
+    needs.bucket_bytes.push_back(bucket.count * SizeOf(bucket.dtype));
     AddGradients(spec, bucket, windows[b].all(), reduction_ops, &needs);
   }
   return needs;
