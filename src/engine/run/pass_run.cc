@@ -74,15 +74,33 @@ Status PassRun::Ready(uint32_t parameter) {
       is_ready_[static_cast<size_t>(found - module.used.begin())];
   if (is_ready != 0) return refuse(", which was ready in this pass before");
   is_ready = 1;
-  const uint32_t bucket = plan_->layout().slots[parameter].bucket;
+  return SendReady();
+}
+
+bool PassRun::IsReady(uint32_t bucket) const {
+  const std::vector<uint32_t>& used =
+      spec_.model->modules()[pass().module].used;
+  for (size_t u = 0; u < used.size(); ++u) {
+    const bool here = plan_->layout().slots[used[u]].bucket == bucket;
+    if (here && is_ready_[u] == 0) return false;
+  }
+  return true;
+}
+
+bool PassRun::IsConverted(uint32_t bucket) const {
+  return std::any_of(
+      ops_->conversions.begin(), ops_->conversions.end(),
+      [&](const Conversion& each) { return each.bucket == bucket; });
+}
+
+Status PassRun::SendReady() {
+  bool in_order = true;
   for (size_t i = 0; i < ops_->ready.size(); ++i) {
-    if (ops_->ready[i].bucket != bucket) continue;
-    uint32_t left = 0;
-    for (size_t u = 0; u < module.used.size(); ++u) {
-      const bool here = plan_->layout().slots[module.used[u]].bucket == bucket;
-      if (here && is_ready_[u] == 0) ++left;
+    const uint32_t bucket = ops_->ready[i].bucket;
+    if (IsReady(bucket) && (in_order || !IsConverted(bucket))) {
+      ENGINE_RETURN_IF_ERROR(Send(i));
     }
-    return left == 0 ? Send(i) : Status();
+    in_order = in_order && is_sent_[i] != 0;
   }
   return Status();
 }

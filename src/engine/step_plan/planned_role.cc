@@ -119,7 +119,8 @@ Status CheckSameSpec(const StepSpec& was, const StepSpec& next) {
 // Also what of it changes from one micro-batch to the next.
 bool LaidOutAlike(const Bucket& was, const Bucket& next) {
   return was.count == next.count && was.parameters == next.parameters &&
-         was.resident == next.resident &&
+         was.resident == next.resident && was.dtype == next.dtype &&
+         was.frozen == next.frozen &&
          was.reduced_at_once == next.reduced_at_once;
 }
 

@@ -60,6 +60,7 @@ class StepBuilder {
                          commsched_op_id_t* out_op);
   Status AddLastAccumulation(uint32_t bucket);
   Status AddConversions(const Pass& pass, PassOps& ops);
+  Status AddConversionsOf(uint32_t bucket, uint32_t micro_batch, PassOps& ops);
   Status AddConversion(const std::string& name, Conversion conversion,
                        PassOps& ops);
   Status AddRates();

@@ -230,12 +230,13 @@ Status StepBuilder::AddPass(const Pass& pass, PassOps& ops) {
   }
   ENGINE_RETURN_IF_ERROR(AddInnerOps(name + ".", pass, ops));
   if (!AddsGradients(pass.kind)) return Status();
-  if (spec_.gradient_ready) ENGINE_RETURN_IF_ERROR(AddReady(pass, ops));
-  return AddConversions(pass, ops);
+  return spec_.gradient_ready ? AddReady(pass, ops) : AddConversions(pass, ops);
 }
 
 // Of buckets that no later pass adds to. Each waits for the pass alone, so that
-// they may come in any order; the pass reads its parameters until the last op.
+// they may come in any order, but for those with conversions, which may need
+// the memory of an earlier one. The pass reads its parameters until the last
+// op.
 Status StepBuilder::AddReady(const Pass& pass, PassOps& ops) {
   const std::string of =
       std::string("[").append(std::to_string(pass.micro_batch)).append("].");
@@ -260,6 +261,7 @@ Status StepBuilder::AddReady(const Pass& pass, PassOps& ops) {
     desc.num_accesses = 1;
     ops.ready.push_back({b, kNoId});
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &ops.ready.back().op));
+    ENGINE_RETURN_IF_ERROR(AddConversionsOf(b, pass.micro_batch, ops));
   }
   if (ops.ready.empty()) return Status();
   const std::string name = std::string(OpName(pass.kind)) + "_end" + of +

@@ -67,40 +67,45 @@ Status StepBuilder::AddAccumulations(const Pass& pass, PassOps& ops) {
   return Status();
 }
 
-// What follows the last backward of a window.
 Status StepBuilder::AddConversions(const Pass& pass, PassOps& ops) {
   const uint32_t mb = pass.micro_batch;
   for (uint32_t b : layout_.module_buckets[pass.module]) {
     if (layout_.buckets[b].frozen) continue;
-    const uint32_t window = windows_[b].IndexOf(mb);
-    if (WindowsOf(b)[window].last != position()) continue;
-    const Bucket& bucket = layout_.buckets[b];
-    const BucketIds& ids = out_.buckets[b];
-    if (spec_.folds(bucket)) {
-      ENGINE_RETURN_IF_ERROR(
-          AddConversion(Indexed(Indexed("fold", b).c_str(), mb),
-                        {.bucket = b,
-                         .count = bucket.count,
-                         .adds = window > 0,
-                         .from_dtype = bucket.dtype,
-                         .into_dtype = kSumDType,
-                         .from = ids.of(BufferKind::kGradients, mb),
-                         .into = ids.of(BufferKind::kAccumulated)},
-                        ops));
-    }
-    if (!spec_.casts(bucket) || !IsReduced(b, window)) continue;
-    const std::string name = Indexed("cast", b);
-    ENGINE_RETURN_IF_ERROR(
-        AddConversion(at_once(b) ? Indexed(name.c_str(), mb) : name,
-                      {.bucket = b,
-                       .count = bucket.count,
-                       .from_dtype = spec_.unreduced(bucket),
-                       .into_dtype = spec_.precision.reduced,
-                       .from = ids.uncast_in(mb),
-                       .into = ids.unreduced_in(mb)},
-                      ops));
+    if (windows_[b].Of(mb).last != position()) continue;
+    ENGINE_RETURN_IF_ERROR(AddConversionsOf(b, mb, ops));
   }
   return Status();
+}
+
+// What follows the last backward of a window.
+Status StepBuilder::AddConversionsOf(uint32_t bucket, uint32_t micro_batch,
+                                     PassOps& ops) {
+  const uint32_t window = windows_[bucket].IndexOf(micro_batch);
+  const Bucket& of = layout_.buckets[bucket];
+  const BucketIds& ids = out_.buckets[bucket];
+  if (spec_.folds(of)) {
+    ENGINE_RETURN_IF_ERROR(
+        AddConversion(Indexed(Indexed("fold", bucket).c_str(), micro_batch),
+                      {.bucket = bucket,
+                       .count = of.count,
+                       .adds = window > 0,
+                       .from_dtype = bucket.dtype,
+                       .into_dtype = kSumDType,
+                       .from = ids.of(BufferKind::kGradients, micro_batch),
+                       .into = ids.of(BufferKind::kAccumulated)},
+                      ops));
+  }
+  if (!spec_.casts(of) || !IsReduced(bucket, window)) return Status();
+  const std::string name = Indexed("cast", bucket);
+  return AddConversion(
+      at_once(bucket) ? Indexed(name.c_str(), micro_batch) : name,
+      {.bucket = bucket,
+       .count = of.count,
+       .from_dtype = spec_.unreduced(of),
+       .into_dtype = spec_.precision.reduced,
+       .from = ids.uncast_in(micro_batch),
+       .into = ids.unreduced_in(micro_batch)},
+      ops);
 }
 
 Status StepBuilder::AddConversion(const std::string& name,
