@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/engine/messages.h"
+#include "test/engine/model_handle.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
@@ -268,6 +269,8 @@ TEST(EngineDeviceTest, WhatIsNotThereYetIsRefusedByName) {
               COMMSCHED_OK);
     run.engine.context = context;
     run.engine.group = group;
+    const ModelHandle model = NewModel();
+    run.engine.model = model.get();
     commsched_engine_t* engine = nullptr;
     const commsched_status_t code =
         commsched_engine_create(&run.engine, &engine);
