@@ -25,7 +25,12 @@ Status CheckLossScale(const commsched_engine_desc_t& desc) {
 
 Status CheckPool(const commsched_engine_desc_t& desc) {
   const commsched_pool_t* const pool = desc.optimizer_pool;
-  if (pool == nullptr) return Status();
+  if (pool == nullptr) {
+    if (desc.offload_staging_bytes == 0) return Status();
+    return InvalidArgument("engine: offload_staging_bytes is " +
+                           std::to_string(desc.offload_staging_bytes) +
+                           " without optimizer_pool");
+  }
   const char* missing = nullptr;
   if (pool->write == nullptr) missing = "write";
   if (pool->read == nullptr) missing = "read";
