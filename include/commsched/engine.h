@@ -532,7 +532,8 @@ COMMSCHED_API commsched_status_t commsched_engine_gradient_begin(
 
 /// All that the pass which has begun adds to a gradient is there. With the last
 /// one of its module's parameters in a bucket, the bucket's reduction is
-/// issued, if no later pass adds to it. Gradients of which this is not said are
+/// issued, if no later pass adds to it: after those of the module's later
+/// buckets, for which it waits. Gradients of which this is not said are
 /// ready at pass_end, which nobody has to say. After the ops of the module, if
 /// it has any (engine_ops.h).
 ///

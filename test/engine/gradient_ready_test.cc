@@ -150,7 +150,7 @@ TEST(GradientReadyTest, TheLastOfABucketIssuesItsReductionWithinThePass) {
               EXPECT_EQ(static_cast<float*>(gradient)[0], 0.0f);
             }
             RETURN_MESSAGE_IF_ERROR(commsched_engine_gradient_ready(
-                engine, ToyModules()[kBlock0].used[0]));
+                engine, ToyModules()[kBlock0].used[1]));
             ++ready;
             EXPECT_TRUE(test::Await(
                 [&] { return ready == 2 && LaunchesOf(engine) > before; }));

@@ -87,20 +87,10 @@ bool PassRun::IsReady(uint32_t bucket) const {
   return true;
 }
 
-bool PassRun::IsConverted(uint32_t bucket) const {
-  return std::any_of(
-      ops_->conversions.begin(), ops_->conversions.end(),
-      [&](const Conversion& each) { return each.bucket == bucket; });
-}
-
 Status PassRun::SendReady() {
-  bool in_order = true;
   for (size_t i = 0; i < ops_->ready.size(); ++i) {
-    const uint32_t bucket = ops_->ready[i].bucket;
-    if (IsReady(bucket) && (in_order || !IsConverted(bucket))) {
-      ENGINE_RETURN_IF_ERROR(Send(i));
-    }
-    in_order = in_order && is_sent_[i] != 0;
+    if (!IsReady(ops_->ready[i].bucket)) break;
+    ENGINE_RETURN_IF_ERROR(Send(i));
   }
   return Status();
 }

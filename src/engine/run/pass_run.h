@@ -77,11 +77,9 @@ class PassRun {
   Status ZeroInOp();
   Status EndOpenOp();
   Status RunOpsEmpty();
-  // What is ready of ops_->ready; in order from the first one on that has to
-  // be converted and waits for one before it.
+  // What is ready of ops_->ready, in order up to the first that is not.
   Status SendReady();
   bool IsReady(uint32_t bucket) const;
-  bool IsConverted(uint32_t bucket) const;
   // Of the bucket whose gradients are `index` there, if these are not sent yet.
   Status Send(size_t index);
   // What is left of the pass after the ops of its module.

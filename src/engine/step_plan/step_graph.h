@@ -58,8 +58,8 @@ struct PassOps {
   // Of the buckets that it is the last to touch in its micro-batch, to run
   // afterwards.
   std::vector<Conversion> conversions;
-  // With StepSpec::gradient_ready: of the same buckets, in any order, before
-  // their conversions; and the op until which it reads its parameters.
+  // With StepSpec::gradient_ready: of the same buckets, each before its
+  // conversions; and the op until which it reads its parameters.
   std::vector<BucketReady> ready;
   commsched_op_id_t tail = kNoId;
 

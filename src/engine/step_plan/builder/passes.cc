@@ -233,9 +233,8 @@ Status StepBuilder::AddPass(const Pass& pass, PassOps& ops) {
   return spec_.gradient_ready ? AddReady(pass, ops) : AddConversions(pass, ops);
 }
 
-// Of buckets that no later pass adds to. Each waits for the pass alone, so that
-// they may come in any order, but for those with conversions, which may need
-// the memory of an earlier one. The pass reads its parameters until the last
+// Of buckets that no later pass adds to, last first, in which order they are
+// sent: a schedule may need it. The pass reads its parameters until the last
 // op.
 Status StepBuilder::AddReady(const Pass& pass, PassOps& ops) {
   const std::string of =
@@ -246,7 +245,7 @@ Status StepBuilder::AddReady(const Pass& pass, PassOps& ops) {
   desc.after = &last;
   desc.num_after = 1;
   desc.cost_ns = 1;
-  for (size_t i = 0; i < ops.values.size(); ++i) {
+  for (size_t i = ops.values.size(); i-- > 0;) {
     const uint32_t b = layout_.module_buckets[pass.module][i];
     if (ReadsValues(pass.kind)) {
       read.push_back(Access(ops.values[i], COMMSCHED_READ));
