@@ -17,7 +17,7 @@ namespace {
 // The pictures of docs/engine.md, drawn from the plans of a small model: a step
 // in its steady state, what crosses its end wrapped around to its begin.
 
-constexpr int kModules = 3;
+constexpr int kPictureModules = 3;
 constexpr uint64_t kElements = 1 << 18;  // 1 MiB and a bucket per module.
 constexpr int64_t kColumnNs = 250000;
 // Of stage 2: one bucket.
@@ -55,7 +55,7 @@ nlohmann::json PlanJson(uint32_t stage) {
   desc.profile = &profile;
   EXPECT_EQ(commsched_engine_create(&desc, &engine), COMMSCHED_OK);
   uint32_t id = 0;
-  for (int m = 0; m < kModules; ++m) {
+  for (int m = 0; m < kPictureModules; ++m) {
     const std::string name = std::to_string(m);
     EXPECT_EQ(commsched_model_add_module(model.get(), name.c_str(), 7.5e7,
                                          1.5e8, &id),

@@ -73,7 +73,7 @@ RandomModel DrawModel(Draw& draw) {
 }
 
 uint64_t BytesOfModel(const RandomModel& model) {
-  uint64_t count = 0;
+  uint64_t count = 1;  // There may be no elements at all.
   for (const RandomParameter& p : model.parameters) count += p.count();
   return count * sizeof(float);
 }
