@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "commsched/checkpoint.h"
 #include "commsched/engine_ops.h"
 #include "commsched/step_plan.h"
 #include "test/engine/expect_error.h"
