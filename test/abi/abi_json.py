@@ -74,8 +74,10 @@ def struct_checks(struct, structs):
         else:
             outside.append(is_type(f"&{at}", field["type"]))
     # A field that is left out has no initializer, which is a warning.
-    zeros = ", ".join("{0}" if f["type"] in structs or "length" in f else "0"
-                      for f in struct["fields"])
+    def zero_of(field):
+        zero = "{0}" if field["type"] in structs else "0"
+        return f"{{{zero}}}" if "length" in field else zero
+    zeros = ", ".join(map(zero_of, struct["fields"]))
     outside.append(f"const {name} zero_{name} = {{{zeros}}};\n")
     if "init" in struct:
         inside += default_checks(struct, structs)

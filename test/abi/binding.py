@@ -66,11 +66,12 @@ class Binding:
     def _type(self, described):
         if "callback" in described:
             return self._callback(described["callback"])
-        if "target" in described:
-            return self._pointer(described["target"])
         if described["type"] == "void":
             return None
-        made = self._named(described["type"].replace("const ", ""))
+        if "target" in described:
+            made = self._pointer(described["target"])
+        else:
+            made = self._named(described["type"].replace("const ", ""))
         return made * described["length"] if "length" in described else made
 
     def _pointer(self, target):

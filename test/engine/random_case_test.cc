@@ -146,7 +146,7 @@ void CheckCase(RandomCase random_case, const PlainTraining& plain) {
 }
 
 TEST(RandomCaseTest, HasTheWeightsOfAPlainLoopOrIsRefusedByAll) {
-  const int num_cases = test::PropertyCases(400);
+  const int num_cases = test::PropertyCases(500);
   Meetings meetings;
   for (int i = 0; i < num_cases; ++i) {
     const uint64_t seed = test::PropertySeed() + static_cast<uint64_t>(i);

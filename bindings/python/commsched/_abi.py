@@ -180,11 +180,12 @@ class Abi:
         """The type of a field, parameter or result."""
         if "callback" in described:
             return self._callback(described["callback"])
-        if "target" in described:
-            return self._pointer(described["target"])
         if described["type"] == "void":
             return None
-        made = self.type(described["type"].replace("const ", ""))
+        if "target" in described:
+            made = self._pointer(described["target"])
+        else:
+            made = self.type(described["type"].replace("const ", ""))
         return made * described["length"] if "length" in described else made
 
     def _pointer(self, target: str) -> Any:
