@@ -332,8 +332,9 @@ commsched_model_recompute(commsched_model_t* model, commsched_module_id_t first,
 /// A FORWARD has one backward after it, a BACKWARD or a BACKWARD_INPUT and then
 /// a BACKWARD_WEIGHT, and may have a RECOMPUTE before that. Where a module runs
 /// several times in a micro-batch, a backward is of the last FORWARD that has
-/// none yet. Every module runs forward in every micro-batch, and has a backward
-/// in all of them or, if it has no parameters, in none. Gradients are added in
+/// none yet, and the k RECOMPUTE before it are of the last k of them, in their
+/// order. Every module runs forward in every micro-batch, and has a backward in
+/// all of them or, if it has no parameters, in none. Gradients are added in
 /// BACKWARD and BACKWARD_WEIGHT. A bucket is reduced after the last of these
 /// that touches it, so that one whose modules' backwards lie far apart is late.
 ///
