@@ -178,6 +178,7 @@ commsched_status_t Add(void*, commsched_stream_t, void* into,
 commsched_status_t Convert(void*, commsched_stream_t, void* into,
                            commsched_dtype_t into_dtype, const void* values,
                            commsched_dtype_t dtype, uint64_t count) {
+  if (count == 0) return COMMSCHED_OK;  // Of nothing there is no address.
   if (into_dtype == dtype) {
     std::memcpy(into, values, count * SizeOf(dtype));
     return COMMSCHED_OK;
@@ -192,7 +193,7 @@ commsched_status_t Convert(void*, commsched_stream_t, void* into,
 
 commsched_status_t Zero(void*, commsched_stream_t, void* memory,
                         uint64_t bytes) {
-  std::memset(memory, 0, bytes);
+  if (bytes > 0) std::memset(memory, 0, bytes);
   return COMMSCHED_OK;
 }
 
@@ -218,7 +219,7 @@ commsched_status_t Fill(void*, commsched_stream_t, double* values, double value,
 
 commsched_status_t Copy(void*, commsched_stream_t, void* into, const void* from,
                         uint64_t bytes) {
-  std::memcpy(into, from, bytes);
+  if (bytes > 0) std::memcpy(into, from, bytes);
   return COMMSCHED_OK;
 }
 

@@ -13,7 +13,7 @@ namespace {
 // In halves of the bytes that are given.
 constexpr uint64_t kSizesInHalves[] = {1, 4, 8, 16, 32, 64, 128};
 
-constexpr int64_t kAlike = 500;       // The part of a step.
+constexpr int64_t kAlike = 5000;      // The part of a step.
 constexpr uint64_t kMostMemory = 32;  // The part of what the given takes.
 
 struct Candidate {

@@ -25,10 +25,10 @@ inline constexpr uint64_t kMostPassesToSearch = 8192;
 
 // Merges or cuts buckets: plans a step with buckets of the bytes that are
 // given, of half of them and of multiples, and takes the fewest buckets of
-// those with which a step is predicted to be shortest, but for a five-hundredth
-// of it. A launch less saves its cost and a latency; of a larger bucket those
-// wait for all that need a part only. What is not given may take a
-// thirty-second more memory.
+// those with which a step is predicted to be shortest, but for a
+// five-thousandth of it. A launch less saves its cost and a latency; of a
+// larger bucket those wait for all that need a part only. What is not given may
+// take a thirty-second more memory.
 //
 // `given`: the layout of what is given. Fails as StepPlan::Build() does for
 // that. A pure function.
