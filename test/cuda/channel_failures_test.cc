@@ -343,17 +343,21 @@ TEST(CudaChannelFailureTest, AChannelLaunchesInTheMiddleOfASessionsStep) {
 // Two process groups, used in another order on two ranks.
 class CudaChannelOrderTest : public testing::Test {
  protected:
-  // Channels of two axes, which come last. With `share` there is one lane for
-  // both: others have the rest twice.
+  // Channels of two axes, which come last and wait for `timeout_ns` at most.
+  // With `share` there is one lane for both: others have the rest twice.
   absl::Status Make(DeviceChannels& rig, int rank, bool share,
+                    int64_t timeout_ns,
                     std::vector<std::unique_ptr<Channel>>* channels) {
     std::vector<std::string> axes;
     for (size_t i = 0; share && i + 1 < LaneBudget::kLanes; ++i) {
       axes.insert(axes.end(), 2, absl::StrCat("filler ", i));
     }
+    const size_t num_others = axes.size();
     axes.insert(axes.end(), {"one", "other"});
-    for (const std::string& axis : axes) {
-      ASSIGN_OR_RETURN(auto channel, Channel::Create(rig.Spec(rank, axis)));
+    for (size_t i = 0; i < axes.size(); ++i) {
+      ChannelSpec spec = rig.Spec(rank, axes[i]);
+      if (i >= num_others) spec.launch_timeout_ns = timeout_ns;
+      ASSIGN_OR_RETURN(auto channel, Channel::Create(std::move(spec)));
       channels->push_back(std::move(channel));
     }
     return absl::OkStatus();
@@ -364,7 +368,8 @@ TEST_F(CudaChannelOrderTest, LanesOfTheirOwnNeedNoOrder) {
   DeviceChannels rig(2);
   EXPECT_OK(RunAllRanks(2, [&](int rank) -> absl::Status {
     std::vector<std::unique_ptr<Channel>> channels;
-    RETURN_IF_ERROR(Make(rig, rank, /*share=*/false, &channels));
+    RETURN_IF_ERROR(
+        Make(rig, rank, /*share=*/false, 20 * kSecondNs, &channels));
     DeviceFloats data(rig.device(rank), {1, 1});
     for (int i = 0; i < 50; ++i) {
       for (const int each : {rank, 1 - rank}) {
@@ -386,11 +391,11 @@ TEST_F(CudaChannelOrderTest, LanesOfTheirOwnNeedNoOrder) {
 TEST_F(CudaChannelOrderTest, AnotherOrderOnASharedLaneIsTheNamedCause) {
   DeviceChannels rig(2);
   const Memory memory = Ones(rig);
-  rig.set_timeout_ns(2 * kSecondNs);
   std::vector<absl::Status> failures(4);
   EXPECT_OK(RunAllRanks(2, [&](int rank) -> absl::Status {
     std::vector<std::unique_ptr<Channel>> channels;
-    RETURN_IF_ERROR(Make(rig, rank, /*share=*/true, &channels));
+    // For their communicators, too, which a busy machine takes a second for.
+    RETURN_IF_ERROR(Make(rig, rank, /*share=*/true, 6 * kSecondNs, &channels));
     RETURN_IF_ERROR(rig.Meet(rank, "made"));
     Channel* const both[] = {channels.end()[-2].get(), channels.back().get()};
     for (const int each : {rank, 1 - rank}) {

@@ -18,6 +18,7 @@
 #include "plugins/ucx/algorithms/routes.h"
 #include "test/conformance/collective_case.h"
 #include "test/plugin/built_job.h"
+#include "test/support/property.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -59,7 +60,8 @@ std::vector<const ucx::Algorithm*> AllWays() {
 TEST(UcxCollectivesTest,
      RandomLaunchesOnRandomHostsGiveTheBitsOfTheDefinitionByEveryAlgorithm) {
   std::map<std::string, int> launches_by;
-  for (uint64_t seed = 0; seed < 150; ++seed) {
+  const auto num_seeds = static_cast<uint64_t>(test::PropertyCases(150));
+  for (uint64_t seed = 0; seed < num_seeds; ++seed) {
     Random random(seed);
     const std::vector<int> hosts = RandomHosts(random);
     Shape shape = RandomShape(static_cast<int>(hosts.size()), random);
