@@ -2,10 +2,12 @@
 """Lints the lint: plants violations in a small tree and looks for each."""
 
 import contextlib
+import fnmatch
 import importlib.machinery
 import importlib.util
 import io
 import pathlib
+import re
 import tempfile
 import unittest
 
@@ -545,6 +547,20 @@ class MinutesTest(PlantedTree):
         root = pathlib.Path(__file__).resolve().parents[2]
         budget = summarize_tests.read_budget(root / "test" / "budget.toml")
         self.assertIn("release/build", budget["steps"])
+
+
+class SanitizerFilterTest(unittest.TestCase):
+
+    def test_each_pattern_leaves_out_a_test_that_there_is(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        text = "".join(path.read_text() for path in (root / "test").rglob("*.cc"))
+        names = {f"{suite}.{name}" for suite, name in re.findall(
+            r"\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", text)}
+        self.assertGreater(len(names), 1000)
+        for line in (root / "test/sanitizer_filter.txt").read_text().splitlines():
+            # A number of ranks is in the name of a parameter.
+            if line and line[0] != "#" and not line.startswith("*_n"):
+                self.assertTrue(fnmatch.filter(names, line), line)
 
 
 class DocsCheckTest(PlantedTree):
