@@ -227,6 +227,15 @@ typedef struct commsched_engine_desc {
   /// reduced in the middle of a pass: with an op of its own, once all gradients
   /// that the pass adds to it are ready. 0: at the end of the pass.
   uint32_t gradient_ready;
+  /// 1: commsched_engine_gradient_absent() is called, so that the ranks tell
+  /// each other at the end of a step which gradients are absent: 8 bytes for
+  /// each parameter, which the optimizer waits for. 0: every gradient counts.
+  uint32_t absent_gradients;
+  /// 1: a step can be cancelled on all ranks (commsched_engine_step_cancel())
+  /// until update, in every stage, with a norm or without: a rank that does
+  /// tells the others with a word of its own at the end of the step. 0: with
+  /// the norm, where ranks exchange one, unless `absent_gradients` is 1.
+  uint32_t cancel_all;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -548,13 +557,23 @@ COMMSCHED_API commsched_status_t commsched_engine_gradient_begin(
 COMMSCHED_API commsched_status_t commsched_engine_gradient_ready(
     commsched_engine_t* engine, commsched_parameter_id_t parameter);
 
-/// Says that a step has no gradient of a parameter on this rank. Not there yet:
-/// such a gradient counts as one of zeros.
+/// The pass that has begun has no gradient of a parameter, to which it adds
+/// nothing. A rank has none in a step if that was said in each pass that would
+/// have added to it, of all micro-batches, but for passes that were left out or
+/// cancelled, which have none anyway. Where some ranks have one, the others
+/// count as zeros in the mean. Where no rank has one, the parameter, its master
+/// and its optimizer state stay as they are, to the bit: also without weight
+/// decay. The corrections of the optimizer count the step all the same.
+///
+/// With `gradient_ready` the parameter needs no gradient_ready in this pass.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
-/// Errors:    NOT_FOUND      no such parameter
-///            UNIMPLEMENTED  always
+/// Errors:    NOT_FOUND            no such parameter
+///            FAILED_PRECONDITION  as gradient_begin; `absent_gradients` of the
+///                                 engine's description is 0; it was ready or
+///                                 absent in this pass before
+///            or the session's first failure
 /// Since:     0.3
 COMMSCHED_API commsched_status_t commsched_engine_gradient_absent(
     commsched_engine_t* engine, commsched_parameter_id_t parameter);
@@ -575,10 +594,12 @@ enum {
 /// of buckets that are reduced already keep what it has added. What follows is
 /// update and step_end, and the next step begins as ever.
 ///
-/// With COMMSCHED_CANCEL_ALL every rank learns in its update, with the
-/// norm, that the step is cancelled: weights, the optimizer's state, its number
-/// of steps and the loss scale stay as they are, and the step counts among
-/// those that were skipped. It needs a norm that the ranks exchange.
+/// With COMMSCHED_CANCEL_ALL every rank learns in its update that the step is
+/// cancelled: weights, the optimizer's state, its number of steps and the loss
+/// scale stay as they are, and the step counts among those that were skipped.
+/// The ranks tell each other with `cancel_all` or `absent_gradients` of the
+/// engine's description, also ranks of `norm_group`; without them with the
+/// norm, if they exchange one and it was not read.
 ///
 /// After update nothing is left to cancel, and the call does nothing.
 ///
@@ -586,13 +607,12 @@ enum {
 /// Blocks:    as the passes that are left.
 /// Errors:    INVALID_ARGUMENT     an unknown scope
 ///            FAILED_PRECONDITION  not within a step; with
-///            COMMSCHED_CANCEL_ALL:
-///                                 no norm (`clip_norm`, `loss_scale` and
-///                                 `check_finite` are 0)
-///            UNIMPLEMENTED        a step in which the order is recorded;
-///                                 COMMSCHED_CANCEL_ALL in stage 0 of several
-///                                 ranks, or on a rank that keeps no shard of
-///                                 any parameter
+///                                 COMMSCHED_CANCEL_ALL, where neither
+///                                 `cancel_all` nor `absent_gradients` is set:
+///                                 no norm is computed, or it was read; stage 0
+///                                 of several ranks; a rank that keeps no shard
+///                                 of any parameter
+///            UNIMPLEMENTED        a step in which the order is recorded
 ///            or the session's first failure
 /// Since:     0.3
 COMMSCHED_API commsched_status_t commsched_engine_step_cancel(

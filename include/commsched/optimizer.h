@@ -35,7 +35,8 @@ typedef struct commsched_optimizer_segment {
   float decay;            ///< The weight decay of this parameter.
   float beta1, beta2;     ///< Those of the table.
   /// Scale of the gradients, AdamW's corrections for `beta1` and `beta2`, and
-  /// whether the step is skipped. On a device it lies in the device's memory.
+  /// whether the step is skipped, of all parameters or of this one, whose
+  /// gradient is absent. On a device it lies in the device's memory.
   const commsched_step_control_t* control;
 } commsched_optimizer_segment_t;
 
@@ -91,10 +92,10 @@ typedef struct commsched_optimizer_table {
   /// Enqueues the step of a bucket on `stream`, the engine's compute stream, or
   /// does it on the calling thread (COMMSCHED_STREAM_CALLER). Reads gradients
   /// times `control->gradient_scale`, updates masters and state, and writes the
-  /// copy if there is one. Must change nothing where `control->skip` is not 0.
-  /// `bucket` lives during the call only. Anything but OK ends the training;
-  /// the message is that of commsched_set_last_error(). `self` is the engine's
-  /// copy of the table.
+  /// copy if there is one. Must change nothing of a segment whose
+  /// `control->skip` is not 0. `bucket` lives during the call only. Anything
+  /// but OK ends the training; the message is that of
+  /// commsched_set_last_error(). `self` is the engine's copy of the table.
   commsched_status_t (*step)(const struct commsched_optimizer_table* self,
                              commsched_stream_t stream,
                              const commsched_optimizer_bucket_t* bucket);

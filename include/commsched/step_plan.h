@@ -57,6 +57,7 @@ typedef struct commsched_step_plan_options {
   uint32_t option_sets;
   uint32_t gradient_ready;
   uint32_t offloads;  ///< 1: the optimizer's state is in a pool.
+  uint32_t absent_gradients, cancel_all;
   uint32_t reserved;  ///< 0.
   /// What it keeps per weight, and whether it needs whole tensors. NULL: AdamW.
   const commsched_optimizer_table_t* optimizer;

@@ -152,6 +152,8 @@ Status CheckSaidOnce(const commsched_engine_desc_t& desc) {
       {"norm", desc.norm != 0},
       {"option_sets", desc.option_sets != 0},
       {"gradient_ready", desc.gradient_ready != 0},
+      {"absent_gradients", desc.absent_gradients != 0},
+      {"cancel_all", desc.cancel_all != 0},
   };
   for (const auto& [field, is_set] : fields) {
     if (!is_set) continue;
@@ -276,6 +278,8 @@ commsched_step_plan_options_t StepOptionsOf(const commsched_engine_desc_t& desc,
   }
   options.option_sets = desc.option_sets;
   options.gradient_ready = desc.gradient_ready;
+  options.absent_gradients = desc.absent_gradients;
+  options.cancel_all = desc.cancel_all;
   options.offloads = desc.optimizer_pool != nullptr ? 1 : 0;
   options.optimizer = desc.optimizer;
   options.plan = plan;
@@ -302,6 +306,8 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc,
   desc.norm = given.norm;
   desc.option_sets = given.option_sets;
   desc.gradient_ready = given.gradient_ready;
+  desc.absent_gradients = given.absent_gradients;
+  desc.cancel_all = given.cancel_all;
   if (desc.loss_scale_window == 0) {
     desc.loss_scale_window = kDefaultLossScaleWindow;
   }

@@ -41,6 +41,12 @@ struct PartRun {
   bool deterministic = true;
   float loss_scale = 0;
   uint32_t spoiled_step = ~0u;  // With a gradient that is not finite.
+  float clip_norm = 0.5f;
+  bool cancel_all = false;
+  // A step which one rank of the last part cancels, and before it the same
+  // step is not taken at all.
+  uint32_t cancelled_step = ~0u;
+  uint32_t untaken_step = ~0u;
 };
 
 struct PartResult {
@@ -89,7 +95,8 @@ class PartRank {
     desc.norm_group = norm_group_;
     desc.plan = &plan;
     desc.zero_stage = run.zero_stage;
-    desc.clip_norm = 0.5f;
+    desc.clip_norm = run.clip_norm;
+    desc.cancel_all = run.cancel_all ? 1 : 0;
     desc.loss_scale = run.loss_scale;
     Require(commsched_engine_create(&desc, &engine_), commsched_last_error());
   }
@@ -105,6 +112,7 @@ class PartRank {
   std::string Train(std::vector<double>* out_norms, uint64_t* out_skipped) {
     RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
     for (uint32_t step = 0; step < kPartSteps; ++step) {
+      if (step == run_.untaken_step) continue;
       if (std::string m = Step(step, out_norms); !m.empty()) return m;
     }
     RETURN_MESSAGE_IF_ERROR(commsched_engine_drain(engine_));
@@ -187,7 +195,13 @@ class PartRank {
       }
     }
     RETURN_MESSAGE_IF_ERROR(BackwardEnd(engine_, 0, 0));
+    if (step == run_.cancelled_step && first_part_ == kParts - 1 &&
+        shard_ == run_.shards - 1) {
+      RETURN_MESSAGE_IF_ERROR(
+          commsched_engine_step_cancel(engine_, COMMSCHED_CANCEL_ALL));
+    }
     RETURN_MESSAGE_IF_ERROR(UpdateWith(engine_, 0.1f));
+    if (run_.clip_norm == 0) return Message(commsched_engine_step_end(engine_));
     double norm = 0;
     RETURN_MESSAGE_IF_ERROR(commsched_engine_norm(engine_, &norm));
     if (out_norms != nullptr) out_norms->push_back(norm);
@@ -281,6 +295,26 @@ TEST_P(ModelPartsTest, HalvesSkipAndScaleTogether) {
   EXPECT_EQ(halves.error, "");
   for (const uint64_t skipped : halves.skipped) EXPECT_EQ(skipped, 1u);
   ExpectWhatAWholeModelDoes(run);
+}
+
+TEST_P(ModelPartsTest, HalvesCancelTogether) {
+  for (const float clip_norm : {0.0f, 0.5f}) {
+    PartRun run = Run();
+    run.clip_norm = clip_norm;
+    run.cancel_all = true;
+    run.untaken_step = 2;
+    const PartResult expected = RunParts(run);
+    run.untaken_step = ~0u;
+    run.cancelled_step = 2;
+    const PartResult cancelled = RunParts(run);
+    ASSERT_EQ(expected.error, "");
+    ASSERT_EQ(cancelled.error, "");
+    for (const uint64_t skipped : cancelled.skipped) EXPECT_EQ(skipped, 1u);
+    // Of three ranks the order of additions is known in this mode only.
+    if (run.deterministic || run.shards == 2) {
+      EXPECT_EQ(cancelled.weights, expected.weights);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndModes, ModelPartsTest,

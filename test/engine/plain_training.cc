@@ -153,6 +153,32 @@ void PlainTraining::ReduceGradient(uint32_t step, uint32_t parameter) {
   }
 }
 
+// On a rank it is absent unless a backward that comes does not say so.
+bool PlainTraining::IsAbsent(uint32_t step, uint32_t parameter) const {
+  if (case_.engine.absent_gradients == 0) return false;
+  const std::vector<uint32_t> order = case_.Order(step);
+  GradientPlace place = {};
+  place.step = step;
+  place.parameter = parameter;
+  for (place.rank = 0; place.rank < case_.ranks; ++place.rank) {
+    if (case_.CancelAt(place.rank, step) != nullptr) continue;
+    const uint32_t come = case_.MicroBatchesOf(place.rank, step);
+    for (place.micro_batch = 0; place.micro_batch < come; ++place.micro_batch) {
+      for (place.position = 0; place.position < order.size();
+           ++place.position) {
+        place.module = order[place.position];
+        const std::vector<uint32_t>& used = case_.model.used[place.module];
+        if (std::count(used.begin(), used.end(), parameter) == 0 ||
+            Skips(case_, place.rank, step, place.micro_batch, place.module)) {
+          continue;
+        }
+        if (!SaysAbsent(case_, place)) return false;
+      }
+    }
+  }
+  return true;
+}
+
 // ---- The optimizer ----------------------------------------------------------
 
 double PlainTraining::Norm() const {
@@ -205,7 +231,8 @@ void PlainTraining::Step(uint32_t step) {
   }
   SetControl();
   for (uint32_t p = 0; p < states_.size(); ++p) {
-    if (!case_.model.parameters[p].frozen) StepParameter(p);
+    if (case_.model.parameters[p].frozen || IsAbsent(step, p)) continue;
+    StepParameter(p);
   }
   if (!case_.has_one_result()) AddErrors(step);
 }

@@ -47,6 +47,8 @@ class PlainTraining {
   // Adds what the backwards of a micro-batch do.
   void AddBackwards(GradientPlace place, std::vector<float>& gradient) const;
   double Norm() const;
+  // Whether no rank has a gradient of the parameter.
+  bool IsAbsent(uint32_t step, uint32_t parameter) const;
   void SetControl();
   void StepParameter(uint32_t parameter);
   double GradientError(uint32_t step, uint32_t parameter) const;

@@ -167,11 +167,12 @@ std::string Describe(const RandomCase& c) {
        << ", prefetch " << c.engine.prefetch_bytes << ", recomputed "
        << c.recomputed.size() << ", passes " << c.passes.size() << ", short "
        << c.comes_short << ", cancels " << c.cancels.size() << ", ready "
-       << c.engine.gradient_ready << ", recorded " << c.orders.size()
-       << ", dtypes " << c.engine.parameter_dtype << c.engine.reduce_dtype
-       << ", overflows " << c.overflows.size() << ", persist "
-       << c.engine.persist_below << ", live " << c.engine.max_live_bytes
-       << ", arena " << c.plan.arena_bytes << ", schedule " << c.plan.schedule
+       << c.engine.gradient_ready << ", absent " << c.engine.absent_gradients
+       << ", recorded " << c.orders.size() << ", dtypes "
+       << c.engine.parameter_dtype << c.engine.reduce_dtype << ", overflows "
+       << c.overflows.size() << ", persist " << c.engine.persist_below
+       << ", live " << c.engine.max_live_bytes << ", arena "
+       << c.plan.arena_bytes << ", schedule " << c.plan.schedule
        << ", deterministic " << c.plan.deterministic << ", launches "
        << c.plan.max_launches_in_flight << ", bytes "
        << c.plan.max_bytes_in_flight << ", lanes " << c.plan.num_comm_lanes
@@ -232,6 +233,18 @@ GradientSource::GradientSource(const RandomCase& random_case,
       infinite_ = parameter.count() / 2;
     }
   }
+}
+
+bool SaysAbsent(const RandomCase& random_case, GradientPlace place) {
+  if (random_case.engine.absent_gradients == 0 ||
+      random_case.model.parameters[place.parameter].frozen) {
+    return false;
+  }
+  for (uint32_t part : random_case.PartsOf(place.module, place.parameter)) {
+    place.part = part;
+    if (GradientSource(random_case, place).any()) return false;
+  }
+  return random_case.Hash({place.step, place.parameter, 79}) % 4 != 0;
 }
 
 float GradientSource::At(uint64_t index, float value) const {

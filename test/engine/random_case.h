@@ -180,6 +180,11 @@ struct RandomCase {
 // One line.
 std::string Describe(const RandomCase& random_case);
 
+struct GradientPlace;
+// Whether a backward that comes says that a gradient is absent, to which none
+// of its parts adds.
+bool SaysAbsent(const RandomCase& random_case, GradientPlace place);
+
 // Whether `rank` leaves out the module in a micro-batch, as a branch does.
 // Nobody does in a forward that is recorded, and all do or none if it exchanges
 // something.

@@ -94,6 +94,13 @@ class Meetings {
         c.comes_short && c.micro_batches() > 1;
     counts_[stage + ", cancelled"] += !c.cancels.empty() && c.ranks > 1;
     counts_[stage + ", ready gradients"] += c.engine.gradient_ready != 0;
+    const bool absent = c.engine.absent_gradients != 0;
+    counts_[stage + ", absent gradients"] += absent;
+    counts_[stage + ", absent gradients, known bits of 16 bits"] +=
+        absent && known && narrow;
+    counts_["absent gradients, cancelled"] += absent && !c.cancels.empty();
+    counts_["absent gradients, offloaded"] += absent && c.offloads;
+    counts_["absent gradients without a norm"] += absent && !c.has_norm();
     counts_[stage + ", ready gradients, exchanged"] +=
         c.engine.gradient_ready != 0 && exchanged;
     counts_["exchanged on a mesh"] += exchanged && c.exchanges.sp < c.ranks;

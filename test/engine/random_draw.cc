@@ -402,6 +402,7 @@ void DrawPasses(Draw& draw, RandomCase& c) {
 // so that it comes before the first backward.
 void DrawShapes(Draw& draw, RandomCase& c) {
   c.engine.gradient_ready = draw.OneIn(3) ? 1 : 0;
+  c.engine.absent_gradients = draw.OneIn(3) ? 1 : 0;
   if (c.exchanges.any() || !c.orders.empty()) return;
   c.comes_short = draw.OneIn(4);
   if (!draw.OneIn(4)) return;

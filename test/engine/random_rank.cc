@@ -332,6 +332,12 @@ class RandomRank {
       const uint64_t hash =
           case_.Hash({static_cast<uint64_t>(rank_), step, mb, module, p, 78});
       if (case_.model.parameters[p].frozen) continue;
+      place.parameter = p;
+      if (SaysAbsent(case_, place)) {
+        RANDOM_RETURN_IF_ERROR(
+            Message(commsched_engine_gradient_absent(engine_, p)));
+        continue;
+      }
       if (case_.engine.gradient_ready == 0 || hash % 3 == 0) continue;
       RANDOM_RETURN_IF_ERROR(
           Message(commsched_engine_gradient_ready(engine_, p)));

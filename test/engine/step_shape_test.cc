@@ -10,6 +10,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/expect_error.h"
+#include "test/engine/messages.h"
 #include "test/engine/pass_calls.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
@@ -246,6 +247,70 @@ TEST(StepCancelTest, OfAllRanksHoldsForANormThatIsReduced) {
   }
 }
 
+// With a word of its own: in every stage, with a norm or without.
+TEST(StepCancelTest, OfAllRanksHoldsWithAWordOfItsOwn) {
+  for (int32_t ranks = 2; ranks <= 4; ++ranks) {
+    for (uint32_t stage = 0; stage <= 3; ++stage) {
+      for (const float clip_norm : {0.0f, 1.0f}) {
+        for (const uint32_t deterministic : {0u, 1u}) {
+          SCOPED_TRACE(std::to_string(ranks) + " ranks, stage " +
+                       std::to_string(stage) + ", clip " +
+                       std::to_string(clip_norm));
+          ToyRun run = ShapeRun(stage, stage % 2);
+          run.ranks = ranks;
+          // One number is reduced by two ranks in one order.
+          if (ranks > 2 && deterministic == 0) continue;
+          run.plan.deterministic = deterministic;
+          run.engine.clip_norm = clip_norm;
+          run.engine.cancel_all = 1;
+          run.planned = ranks == 3;
+          ExpectNobodySteps(run);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// Of one rank, in the same step the caller has read the norm.
+TEST(StepCancelTest, OfAllRanksHoldsAfterTheNormWasRead) {
+  for (uint32_t stage = 0; stage <= 3; ++stage) {
+    for (const uint32_t deterministic : {0u, 1u}) {
+      SCOPED_TRACE(stage);
+      ToyRun run = ShapeRun(stage, 0);
+      run.ranks = 2;
+      run.plan.deterministic = deterministic;
+      run.engine.cancel_all = 1;
+      run.engine.loss_scale = 1024;
+      const ToyResult expected = RunSteps(run, {0, 2});
+      ASSERT_EQ(expected.error, "");
+      ToyResult result;
+      result.weights.resize(2);
+      result.error =
+          OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
+            RETURN_MESSAGE_IF_ERROR(toy.Build());
+            RETURN_MESSAGE_IF_ERROR(toy.Step(0));
+            RETURN_MESSAGE_IF_ERROR(toy.ForwardBackward(1));
+            double norm = 0;
+            RETURN_MESSAGE_IF_ERROR(commsched_engine_norm(toy.engine(), &norm));
+            EXPECT_GT(norm, 0);
+            if (rank == 1) {
+              RETURN_MESSAGE_IF_ERROR(commsched_engine_step_cancel(
+                  toy.engine(), COMMSCHED_CANCEL_ALL));
+            }
+            RETURN_MESSAGE_IF_ERROR(UpdateWith(toy.engine(), 0.1f));
+            RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(toy.engine()));
+            RETURN_MESSAGE_IF_ERROR(toy.Step(2));
+            return toy.Weights(&result.weights[static_cast<size_t>(rank)]);
+          });
+      ASSERT_EQ(result.error, "");
+      for (const std::vector<float>& weights : result.weights) {
+        EXPECT_TRUE(SameBits(weights, expected.weights[0]));
+      }
+    }
+  }
+}
+
 // ---- Order of calls ---------------------------------------------------------
 
 TEST(StepCancelTest, ComesWithinAStepOnly) {
@@ -298,10 +363,10 @@ TEST(StepCancelTest, OfAllRanksNeedsANormThatRanksExchange) {
           EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
           EXPECT_ENGINE_ERROR(
               commsched_engine_step_cancel(engine, COMMSCHED_CANCEL_ALL),
-              has_norm ? COMMSCHED_UNIMPLEMENTED
-                       : COMMSCHED_FAILED_PRECONDITION,
-              HasSubstr(has_norm ? "not there yet in stage 0"
-                                 : "set check_finite"));
+              COMMSCHED_FAILED_PRECONDITION,
+              HasSubstr(has_norm ? "in stage 0, in which no rank sends sums of "
+                                   "its own: set cancel_all"
+                                 : "set cancel_all or check_finite"));
           // Nothing has changed.
           EXPECT_EQ(ForwardBegin(engine, kEmbed, 0), COMMSCHED_OK);
           EXPECT_EQ(

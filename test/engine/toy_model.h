@@ -133,6 +133,9 @@ struct ToyRun {
   // Of which parameters a backward says that the gradient is ready. On the host
   // only.
   std::function<bool(const ToyPass&, uint32_t parameter)> ready;
+  // To which gradients a backward adds nothing; it says so where
+  // `absent_gradients` is set. On the host only.
+  std::function<bool(const ToyPass&, uint32_t parameter)> absent;
   commsched_cancel_scope_t cancel_scope = COMMSCHED_CANCEL_LOCAL;
   // The passes of a step, if not those by default. On the host only.
   std::vector<commsched_pass_t> passes;
@@ -152,6 +155,9 @@ struct ToyRun {
   }
   ToyCancel Cancels(const ToyBegin& next) const {
     return cancels == nullptr ? ToyCancel::kNot : cancels(next);
+  }
+  bool IsAbsent(const ToyPass& pass, uint32_t parameter) const {
+    return absent != nullptr && absent(pass, parameter);
   }
   bool Skips(const ToyPass& pass) const {
     return skips != nullptr && skips(pass);

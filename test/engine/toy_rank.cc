@@ -34,6 +34,8 @@ void ForgetWhatIsPlanned(commsched_engine_desc_t* desc) {
   desc->norm = 0;
   desc->option_sets = 0;
   desc->gradient_ready = 0;
+  desc->absent_gradients = 0;
+  desc->cancel_all = 0;
 }
 
 }  // namespace
@@ -59,6 +61,8 @@ commsched_step_plan_options_t ToyStepOptions(const ToyRun& run) {
   options.norm = desc.norm;
   options.option_sets = desc.option_sets;
   options.gradient_ready = desc.gradient_ready;
+  options.absent_gradients = desc.absent_gradients;
+  options.cancel_all = desc.cancel_all;
   options.offloads = run.pools != nullptr ? 1 : 0;
   options.optimizer = &run.optimizer;
   options.plan = &run.plan;
@@ -282,6 +286,7 @@ void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
                               uint32_t micro_batch) {
   for (uint32_t p : ToyModules()[module].used) {
     if (p == run_.unused_parameter) continue;
+    if (run_.IsAbsent({rank_, step, micro_batch, module}, p)) continue;
     const uint64_t count = ToyParameters()[p].count();
     const ToyPlace at = {rank_, step, micro_batch, module, p};
     mine_.resize(count);
@@ -414,9 +419,12 @@ std::string ToyRank::Backwards(uint32_t step, uint32_t mb, const Look& look) {
 }
 
 std::string ToyRank::SayReady(const ToyPass& pass) {
-  if (run_.ready == nullptr) return "";
   for (uint32_t p : ToyModules()[pass.module].used) {
-    if (!run_.ready(pass, p)) continue;
+    if (run_.engine.absent_gradients != 0 && run_.IsAbsent(pass, p)) {
+      RETURN_MESSAGE_IF_ERROR(commsched_engine_gradient_absent(engine_, p));
+      continue;
+    }
+    if (run_.ready == nullptr || !run_.ready(pass, p)) continue;
     RETURN_MESSAGE_IF_ERROR(commsched_engine_gradient_ready(engine_, p));
   }
   return "";

@@ -73,6 +73,8 @@ void AddSettings(const commsched_engine_desc_t& desc,
                  const Optimizer& optimizer, Facts* facts) {
   facts->Add("zero_stage", uint64_t{desc.zero_stage});
   facts->Add("gradient_ready", uint64_t{desc.gradient_ready});
+  facts->Add("absent_gradients", uint64_t{desc.absent_gradients});
+  facts->Add("cancel_all", uint64_t{desc.cancel_all});
   facts->Add("micro_batches", uint64_t{desc.micro_batches});
   facts->Add("parameter_dtype", NameOfDType(desc.parameter_dtype));
   facts->Add("reduce_dtype", NameOfDType(desc.reduce_dtype));

@@ -78,7 +78,7 @@ Status BoundStep::CreateSession(
   desc.plan = plan;
   std::vector<commsched_group_t*> groups = {desc_.group};
   groups.insert(groups.end(), spec_.groups->begin(), spec_.groups->end());
-  if (steps && plan_->spec().gathers_parts())
+  if (steps && plan_->spec().uses_norm_group())
     groups.push_back(desc_.norm_group);
   desc.groups = groups.data();
   desc.num_groups = static_cast<uint32_t>(groups.size());

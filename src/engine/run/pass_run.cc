@@ -13,7 +13,7 @@ Status PassRun::Begin(bool evaluating, uint64_t index) {
                     : &plan_->graph().pass_ops[index];
   next_ = 0;
   is_sent_.assign(ops_->ready.size(), 0);
-  is_ready_.assign(spec_.model->modules()[pass().module].used.size(), 0);
+  said_.assign(spec_.model->modules()[pass().module].used.size(), 0);
   if (evaluating && !spec_.bound->evaluation_meets()) return Status();
   for (const Accumulation& each : ops_->accumulations) {
     ENGINE_RETURN_IF_ERROR(
@@ -43,7 +43,17 @@ Status PassRun::ZeroAll() {
 
 Status PassRun::End() {
   ENGINE_RETURN_IF_ERROR(EndOpenOp());
+  NoteGradients();
   return Finish();
+}
+
+void PassRun::NoteGradients() {
+  if (evaluating_ || !AddsGradients(pass().kind)) return;
+  const std::vector<uint32_t>& used =
+      spec_.model->modules()[pass().module].used;
+  for (size_t u = 0; u < used.size(); ++u) {
+    if (said_[u] != kAbsent) spec_.update->NoteGradient(used[u]);
+  }
 }
 
 Status PassRun::Finish() {
@@ -59,22 +69,37 @@ Status PassRun::Finish() {
 // ---- Gradients that are ready -----------------------------------------------
 
 Status PassRun::Ready(uint32_t parameter) {
-  const Module& module = spec_.model->modules()[pass().module];
-  const auto refuse = [&](const std::string& why) {
-    return FailedPrecondition("engine: gradient_ready of '" +
-                              spec_.model->parameters()[parameter].name + "'" +
-                              why);
-  };
   if (has_op()) {
-    return refuse(" before the ops of module '" + module.name + "' are over");
+    return FailedPrecondition("engine: gradient_ready of '" +
+                              spec_.model->parameters()[parameter].name +
+                              "' before the ops of module '" +
+                              spec_.model->modules()[pass().module].name +
+                              "' are over");
   }
-  const auto found =
-      std::find(module.used.begin(), module.used.end(), parameter);
-  uint8_t& is_ready =
-      is_ready_[static_cast<size_t>(found - module.used.begin())];
-  if (is_ready != 0) return refuse(", which was ready in this pass before");
-  is_ready = 1;
+  ENGINE_RETURN_IF_ERROR(Note("gradient_ready", parameter, kReady));
+  spec_.update->NoteGradient(parameter);
   return SendReady();
+}
+
+// What is absent is ready, too.
+Status PassRun::Absent(uint32_t parameter) {
+  ENGINE_RETURN_IF_ERROR(Note("gradient_absent", parameter, kAbsent));
+  return has_op() ? Status() : SendReady();
+}
+
+Status PassRun::Note(const char* call, uint32_t parameter, uint8_t said) {
+  const std::vector<uint32_t>& used =
+      spec_.model->modules()[pass().module].used;
+  const auto found = std::find(used.begin(), used.end(), parameter);
+  uint8_t& was = said_[static_cast<size_t>(found - used.begin())];
+  if (was == 0) {
+    was = said;
+    return Status();
+  }
+  return FailedPrecondition(
+      std::string("engine: ") + call + " of '" +
+      spec_.model->parameters()[parameter].name + "', which was " +
+      (was == kReady ? "ready" : "absent") + " in this pass before");
 }
 
 bool PassRun::IsReady(uint32_t bucket) const {
@@ -82,7 +107,7 @@ bool PassRun::IsReady(uint32_t bucket) const {
       spec_.model->modules()[pass().module].used;
   for (size_t u = 0; u < used.size(); ++u) {
     const bool here = plan_->layout().slots[used[u]].bucket == bucket;
-    if (here && is_ready_[u] == 0) return false;
+    if (here && said_[u] == 0) return false;
   }
   return true;
 }

@@ -50,6 +50,9 @@ class PassRun {
 
   // All that it adds to a gradient is there: issues what that completes.
   Status Ready(uint32_t parameter);
+  // It adds nothing to a gradient, of which this rank has none unless another
+  // pass of the step has one.
+  Status Absent(uint32_t parameter);
 
   // Its collectives go as ever; what it adds to gradients is zeros. What it
   // takes is not what the op costs.
@@ -75,11 +78,15 @@ class PassRun {
   // Of the gradients that it adds to.
   Status ZeroAll();
   Status ZeroInOp();
+  // Of those that it has.
+  void NoteGradients();
   Status EndOpenOp();
   Status RunOpsEmpty();
   // What is ready of ops_->ready, in order up to the first that is not.
   Status SendReady();
   bool IsReady(uint32_t bucket) const;
+  // Of its module's parameters: refuses `call` where one of the two has come.
+  Status Note(const char* call, uint32_t parameter, uint8_t said);
   // Of the bucket whose gradients are `index` there, if these are not sent yet.
   Status Send(size_t index);
   // What is left of the pass after the ops of its module.
@@ -98,9 +105,11 @@ class PassRun {
   commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
 
   // By index in ops_->ready: whether its gradients were sent. By that in
-  // Module::used: whether one is ready.
+  // Module::used: what was said of one.
   std::vector<uint8_t> is_sent_;
-  std::vector<uint8_t> is_ready_;
+  static constexpr uint8_t kReady = 1;
+  static constexpr uint8_t kAbsent = 2;
+  std::vector<uint8_t> said_;
 
   bool cancelled_ = false;
 };

@@ -159,7 +159,7 @@ Status StepCalls::StepBegin(uint32_t micro_batches) {
   run_.SetCancelled(false);
   drained_ = false;
   ++steps_begun_;
-  return recording_ ? Status() : spec_.update->FetchFirst();
+  return recording_ ? Status() : spec_.update->Begin();
 }
 
 Status StepCalls::EndPasses(const char* call) {
@@ -308,17 +308,13 @@ Status StepCalls::PassEnd(const PassCall& call) {
 
 Status StepCalls::Gradient(GradientCall call, uint32_t parameter) {
   ENGINE_RETURN_IF_ERROR(spec_.model->CheckParameter(parameter));
-  if (call == GradientCall::kAbsent) {
-    return Status(COMMSCHED_UNIMPLEMENTED,
-                  "engine: " + TextOf(call, *spec_.model, parameter) +
-                      " is not there yet: a gradient to which nothing is added "
-                      "is one of zeros");
-  }
-  if (call == GradientCall::kReady && !spec_.step->gradient_ready) {
+  const bool ready = call == GradientCall::kReady;
+  const bool absent = call == GradientCall::kAbsent;
+  if ((ready && !spec_.step->gradient_ready) ||
+      (absent && !spec_.step->absent_gradients)) {
     return FailedPrecondition(
-        "engine: " + TextOf(call, *spec_.model, parameter) +
-        ", but gradient_ready of the engine's "
-        "description is 0");
+        "engine: " + TextOf(call, *spec_.model, parameter) + ", but " +
+        (ready ? "gradient_ready" : "absent_gradients") + " is 0");
   }
   if (spec_.model->parameters()[parameter].frozen) {
     return FailedPrecondition(
@@ -339,7 +335,8 @@ Status StepCalls::Gradient(GradientCall call, uint32_t parameter) {
         "engine: " + TextOf(call, *spec_.model, parameter) + " in " +
         TextOf(pass, module.name) + ", which does not add to it");
   }
-  return call == GradientCall::kReady ? run_.Ready(parameter) : Status();
+  if (call == GradientCall::kBegin) return Status();
+  return ready ? run_.Ready(parameter) : run_.Absent(parameter);
 }
 
 // Passes that the caller leaves out, up to `target`.

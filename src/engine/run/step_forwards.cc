@@ -88,7 +88,7 @@ Status StepCalls::EndRecording() {
 
 Status StepCalls::CatchUp(const std::vector<uint8_t>& left_out) {
   ENGINE_RETURN_IF_ERROR(spec_.bound->BeginStep(steps_begun_));
-  ENGINE_RETURN_IF_ERROR(spec_.update->FetchFirst());
+  ENGINE_RETURN_IF_ERROR(spec_.update->Begin());
   step_cursor_.Restart(spec_.step->micro_batches);
   for (size_t i = 0; i < left_out.size(); ++i) {
     ENGINE_RETURN_IF_ERROR(RunEmpty(left_out[i] != 0));

@@ -97,6 +97,10 @@ Status RankState::Allocate(const StepPlan& plan,
   if (spec.needs_norm()) {
     ENGINE_RETURN_IF_ERROR(AllocateNorm(plan, parameters.size()));
   }
+  if (spec.has_flags()) {
+    ENGINE_RETURN_IF_ERROR(AllocateZeros(
+        "flags", spec.num_flags(parameters.size()), &norm_.flags));
+  }
   if (!spec.gathers_rates()) return Status();
   return AllocateZeros("learning rates",
                        spec.agreed_values() * static_cast<uint64_t>(spec.world),
@@ -190,6 +194,7 @@ std::vector<commsched_binding_t> RankState::Bindings(
   add(graph.part, norm_.part);
   add(graph.parts, norm_.parts);
   add(graph.rates, norm_.rates);
+  add(graph.flags, norm_.flags);
   add(graph.control, control_);
   return bindings;
 }

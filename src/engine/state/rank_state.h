@@ -48,8 +48,8 @@ struct BucketMemory {
   }
 };
 
-// What a norm is computed from, and the learning rates that travel with it or
-// by themselves; empty where the step has none.
+// What a norm is computed from, the learning rates that travel with it or by
+// themselves, and flags; empty where the step has none.
 struct NormMemory {
   Array<double> local_sums;
   Array<double> all_sums;     // Of all ranks: gathers_block_sums().
@@ -58,6 +58,7 @@ struct NormMemory {
   Array<double> part, parts;  // gathers_parts().
   Array<double> sent_rates;   // In rank order: gathers_block_sums().
   Array<double> rates;        // gathers_rates().
+  Array<double> flags;        // has_flags().
 
   // Of what the ranks exchange.
   uint64_t bytes() const {

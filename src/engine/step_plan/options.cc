@@ -140,6 +140,8 @@ StepOptions::StepOptions(const commsched_step_plan_options_t& given,
         spec.norm_members = static_cast<int32_t>(given_.norm_members);
         spec.option_sets = given_.option_sets;
         spec.gradient_ready = given_.gradient_ready != 0;
+        spec.absent_gradients = given_.absent_gradients != 0;
+        spec.cancel_all = given_.cancel_all != 0;
         spec.deterministic = plan_.deterministic != 0;
         spec.optimizer = optimizer_.c_str();
         spec.optimizer_state = optimizer_state_.c_str();

@@ -105,6 +105,8 @@ Status CheckSameSpec(const StepSpec& was, const StepSpec& next) {
       {"values per weight", was.moments, next.moments},
       {"option_sets", was.option_sets, next.option_sets},
       {"gradient_ready", was.gradient_ready, next.gradient_ready},
+      {"absent_gradients", was.absent_gradients, next.absent_gradients},
+      {"cancel_all", was.cancel_all, next.cancel_all},
       {"offloads", was.offloads, next.offloads},
       {"parameter_dtype", was.precision.parameters, next.precision.parameters},
       {"reduce_dtype", was.precision.reduced, next.precision.reduced},

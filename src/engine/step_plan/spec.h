@@ -45,6 +45,10 @@ struct StepSpec {
   uint32_t option_sets = 0;  // Whose values each step is given.
   // Gradients may be ready in the middle of a pass.
   bool gradient_ready = false;
+  // A step may have no gradient of a parameter.
+  bool absent_gradients = false;
+  // A step may be cancelled on all ranks until it is updated.
+  bool cancel_all = false;
   // The optimizer's state, masters among it, is in memory only for its op.
   bool offloads = false;
 
@@ -139,6 +143,16 @@ struct StepSpec {
   }
   // Then the sums of those that hold the other parts are gathered.
   bool gathers_parts() const { return needs_norm() && norm_members > 1; }
+  // At the end of a step the ranks tell each other which gradients are absent,
+  // and whether one of them has cancelled it: so many numbers, the last of
+  // which is the latter.
+  bool has_flags() const { return absent_gradients || cancel_all; }
+  uint64_t num_flags(uint64_t num_parameters) const {
+    return (absent_gradients ? num_parameters : 0) + 1;
+  }
+  bool uses_norm_group() const {
+    return norm_members > 1 && (needs_norm() || has_flags());
+  }
   // The learning rates of the ranks travel with the norm, and are compared
   // before a weight is stepped; or in a collective of their own, of which the
   // next step sees the result.

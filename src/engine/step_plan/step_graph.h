@@ -124,6 +124,10 @@ struct Gathered {
 //   norm over several parts of the model:
 //               ... (exchange) -> norm_part -> gather_norm_parts -> norm
 //   loss scale: the same, and norm -> backwards of the next step
+//   flags:      set_flags after the last pass -> reduce_flags -> (over the
+//               parts, reduce_cancelled) -> norm or, without one, read_flags ->
+//               every adamw_b; norm_sums is what waits for the sums of the
+//               norm, which can be read before the flags are set
 //   otherwise, or in stage 0: adamw_b of one bucket ->
 //               gather_learning_rates -> adamw_b of the next step
 //
@@ -175,6 +179,11 @@ struct StepGraph {
   uint32_t rate_bucket = kNoId;  // Whose step sends this rank's.
   commsched_op_id_t local_total = kNoId;
   commsched_op_id_t norm = kNoId;
+  // StepSpec::has_flags(). Without a norm read_flags is in its place.
+  commsched_buffer_id_t flags = kNoId;
+  commsched_op_id_t set_flags = kNoId;
+  commsched_op_id_t norm_sums = kNoId;
+  commsched_op_id_t read_flags = kNoId;
 };
 
 // `passes` are those of PassOrder(), each module among them. `stays`: of

@@ -7,6 +7,55 @@
 #include "engine/update/update.h"
 
 namespace commsched::engine {
+namespace {
+
+// Where the sums of a parameter's blocks are.
+std::vector<commsched_run_t> BlocksOf(const StepPlan& plan, const Model& model,
+                                      uint32_t parameter) {
+  const Slot& slot = plan.layout().slots[parameter];
+  if (plan.layout().buckets[slot.bucket].frozen) return {};
+  const uint64_t blocks_per_shard =
+      plan.ShardCount(slot.bucket) / kBlockElements;
+  uint64_t block = slot.offset / kBlockElements;
+  const uint64_t end =
+      block + (model.parameters()[parameter].count + kBlockElements - 1) /
+                  kBlockElements;
+  std::vector<commsched_run_t> runs;
+  while (block < end) {
+    const uint64_t shard = block / blocks_per_shard;
+    const uint64_t in_shard = block - shard * blocks_per_shard;
+    const uint64_t count = std::min(end - block, blocks_per_shard - in_shard);
+    runs.push_back({shard * plan.graph().local_count +
+                        plan.graph().sums_offset[slot.bucket] + in_shard,
+                    count});
+    block += count;
+  }
+  return runs;
+}
+
+// Of this rank's shards. All of them, in memory order, unless other ranks count
+// some.
+std::vector<commsched_run_t> CountedBlocks(
+    const StepPlan& plan, const RankState& state,
+    const std::vector<bool>& counted_here) {
+  if (std::count(counted_here.begin(), counted_here.end(), false) == 0) {
+    return {{0, plan.graph().local_blocks}};
+  }
+  std::vector<commsched_run_t> runs;
+  for (uint32_t b = 0; b < state.buckets().size(); ++b) {
+    for (const Segment& each : state.bucket(b).segments) {
+      if (!counted_here[each.parameter] || plan.layout().buckets[b].frozen) {
+        continue;
+      }
+      runs.push_back(
+          {plan.graph().sums_offset[b] + each.in_shard / kBlockElements,
+           (each.count + kBlockElements - 1) / kBlockElements});
+    }
+  }
+  return runs;
+}
+
+}  // namespace
 
 // Where the sums are that a norm is made of.
 Status Update::PrepareNorm() {
@@ -19,11 +68,13 @@ Status Update::PrepareNorm() {
   }
   if (plan_->spec().gathers_parts()) ENGINE_RETURN_IF_ERROR(PrepareParts());
   if (plan_->spec().reduces_norm()) {
-    return norm_sums_.Init(spec_.state, kernels_, {CountedBlocks()});
+    return norm_sums_.Init(
+        spec_.state, kernels_,
+        {CountedBlocks(*plan_, *spec_.state, counted_here_)});
   }
   std::vector<std::vector<commsched_run_t>> parts;
   for (uint32_t p = 0; p < spec_.model->parameters().size(); ++p) {
-    parts.push_back(BlocksOf(p));
+    parts.push_back(BlocksOf(*plan_, *spec_.model, p));
   }
   ENGINE_RETURN_IF_ERROR(norm_sums_.Init(spec_.state, kernels_, parts));
   if (!plan_->spec().gathers_block_sums()) return Status();
@@ -49,56 +100,19 @@ Status Update::PrepareParts() {
   return counted_.Init(spec_.state, kernels_, {counted});
 }
 
-// Of this rank's shards. All of them, in memory order, unless other ranks count
-// some.
-std::vector<commsched_run_t> Update::CountedBlocks() const {
-  if (std::count(counted_here_.begin(), counted_here_.end(), false) == 0) {
-    return {{0, graph().local_blocks}};
-  }
-  std::vector<commsched_run_t> runs;
-  for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
-    for (const Segment& each : spec_.state->bucket(b).segments) {
-      if (!counted_here_[each.parameter] || plan_->layout().buckets[b].frozen) {
-        continue;
-      }
-      runs.push_back({graph().sums_offset[b] + each.in_shard / kBlockElements,
-                      (each.count + kBlockElements - 1) / kBlockElements});
-    }
-  }
-  return runs;
-}
-
-std::vector<commsched_run_t> Update::BlocksOf(uint32_t parameter) const {
-  const Slot& slot = plan_->layout().slots[parameter];
-  if (plan_->layout().buckets[slot.bucket].frozen) return {};
-  const uint64_t blocks_per_shard =
-      plan_->ShardCount(slot.bucket) / kBlockElements;
-  uint64_t block = slot.offset / kBlockElements;
-  const uint64_t end = block + (spec_.model->parameters()[parameter].count +
-                                kBlockElements - 1) /
-                                   kBlockElements;
-  std::vector<commsched_run_t> runs;
-  while (block < end) {
-    const uint64_t shard = block / blocks_per_shard;
-    const uint64_t in_shard = block - shard * blocks_per_shard;
-    const uint64_t count = std::min(end - block, blocks_per_shard - in_shard);
-    runs.push_back({shard * graph().local_count +
-                        graph().sums_offset[slot.bucket] + in_shard,
-                    count});
-    block += count;
-  }
-  return runs;
-}
-
-// What is not there yet is a word of its own, for where no rank sends sums.
+// With the flags or, without them, where the ranks exchange sums.
 Status Update::CancelStep() {
   const StepSpec& spec = plan_->spec();
+  if (spec.has_flags()) {
+    flags_.Cancel();
+    return Status();
+  }
   if (!spec.needs_norm() || norm_begun_) {
     return FailedPrecondition(
         std::string("engine: step_cancel of all ranks, who hear of it with the "
                     "norm; ") +
-        (norm_begun_ ? "that of this step was read"
-                     : "none is computed: set check_finite"));
+        (norm_begun_ ? "that of this step was read: set cancel_all"
+                     : "none is computed: set cancel_all or check_finite"));
   }
   const bool told =
       spec.world == 1 || spec.gathers_block_sums() || spec.reduces_norm();
@@ -111,19 +125,19 @@ Status Update::CancelStep() {
     }
   }
   if (!told || counted_bucket_ == kNoId) {
-    return Status(COMMSCHED_UNIMPLEMENTED,
-                  told ? "engine: step_cancel of all ranks by one that counts "
-                         "no part of any parameter is not there yet"
-                       : "engine: step_cancel of all ranks is not there yet in "
-                         "stage 0, in which no rank sends sums of its own");
+    return FailedPrecondition(
+        told ? "engine: step_cancel of all ranks, by one that counts no part "
+               "of any parameter: set cancel_all"
+             : "engine: step_cancel of all ranks in stage 0, in which no rank "
+               "sends sums of its own: set cancel_all");
   }
   cancelled_ = true;
   return Status();
 }
 
 // Takes the buckets in the order in which their reductions arrive.
-Status Update::BeginNorm() {
-  if (norm_begun_) return Status();
+Status Update::SendSums() {
+  if (sums_sent_) return Status();
   for (uint32_t b : std::views::reverse(graph().first_use)) {
     ENGINE_RETURN_IF_ERROR(FinishGradients(b));
     ENGINE_RETURN_IF_ERROR(spec_.ops->Run(graph().buckets[b].squares, [&] {
@@ -144,8 +158,16 @@ Status Update::BeginNorm() {
     }));
   }
   if (plan_->spec().reduces_norm()) {
-    ENGINE_RETURN_IF_ERROR(
-        spec_.ops->Run(graph().local_total, [&] { return LocalTotal(); }));
+    // The blocks of this rank in memory order, and where the ranks' learning
+    // rates add up with those of nobody else.
+    ENGINE_RETURN_IF_ERROR(spec_.ops->Run(graph().local_total, [&] {
+      const Array<double>& total = spec_.state->norm().total;
+      double* const rates = total.data() + 1;
+      ENGINE_RETURN_IF_ERROR(kernels_.Fill(rates, 0, total.count() - 1));
+      ENGINE_RETURN_IF_ERROR(SendValues(rates + spec_.rank * values_.size()));
+      return norm_sums_.Add(kernels_, spec_.state->norm().local_sums.data(),
+                            total.data());
+    }));
   }
   if (plan_->spec().gathers_parts()) {
     ENGINE_RETURN_IF_ERROR(spec_.ops->Run(graph().add_part, [&] {
@@ -155,7 +177,16 @@ Status Update::BeginNorm() {
                           spec_.state->norm().part.data());
     }));
   }
-  ENGINE_RETURN_IF_ERROR(spec_.ops->Before(graph().norm));
+  sums_sent_ = true;
+  return Status();
+}
+
+Status Update::ReceiveSums() {
+  if (norm_begun_) return Status();
+  ENGINE_RETURN_IF_ERROR(
+      plan_->spec().has_flags()
+          ? spec_.ops->Run(graph().norm_sums, [] { return Status(); })
+          : spec_.ops->Before(graph().norm));
   norm_begun_ = true;
   return Status();
 }
@@ -165,9 +196,13 @@ Status Update::EndNorm(float clip_norm) {
   has_norm_ = true;
   norm_begun_ = false;
   if (clip_norm == 0) clip_norm = spec_.clip_norm;
+  if (plan_->spec().has_flags()) {
+    ENGINE_RETURN_IF_ERROR(spec_.ops->Before(graph().norm));
+  }
   ENGINE_RETURN_IF_ERROR(spec_.ops->Finish(graph().norm, [&] {
     Sums sums;
     ENGINE_RETURN_IF_ERROR(AddUp(&sums));
+    ENGINE_RETURN_IF_ERROR(AddCancelled(&sums));
     ENGINE_RETURN_IF_ERROR(Decide(sums, clip_norm, spec_.state->control()));
     const double* rates = nullptr;
     if (plan_->spec().reduces_norm()) {
@@ -186,7 +221,8 @@ Status Update::EndNorm(float clip_norm) {
 
 // What update decides with, but for the clipping.
 Status Update::ReadNorm(double* out_norm) {
-  ENGINE_RETURN_IF_ERROR(BeginNorm());
+  ENGINE_RETURN_IF_ERROR(SendSums());
+  ENGINE_RETURN_IF_ERROR(ReceiveSums());
   Sums sums;
   ENGINE_RETURN_IF_ERROR(AddUp(&sums));
   ENGINE_RETURN_IF_ERROR(kernels_.Copy(unclipped_, spec_.state->control(),
@@ -198,6 +234,31 @@ Status Update::ReadNorm(double* out_norm) {
   *out_norm = state.norm;
   return Status();
 }
+
+// ---- Flags ------------------------------------------------------------------
+
+// Without a norm: a step counts unless it was cancelled.
+Status Update::ReadFlags() {
+  ENGINE_RETURN_IF_ERROR(spec_.ops->Run(graph().read_flags, [&] {
+    ENGINE_RETURN_IF_ERROR(
+        Decide({flags_.cancelled(), 1}, 0, spec_.state->control()));
+    return reports_.Send(kernels_, step_, spec_.state->control(), {});
+  }));
+  return CheckReports();
+}
+
+// One that is 0 changes nothing.
+Status Update::AddCancelled(Sums* sums) const {
+  if (!plan_->spec().has_flags()) return Status();
+  ENGINE_RETURN_IF_ERROR(
+      kernels_.Copy(told_, sums->values, sums->count * sizeof(double)));
+  ENGINE_RETURN_IF_ERROR(
+      kernels_.Copy(told_ + sums->count, flags_.cancelled(), sizeof(double)));
+  *sums = {told_, sums->count + 1};
+  return Status();
+}
+
+// ---- Sums -------------------------------------------------------------------
 
 Status Update::Squares(uint32_t bucket) {
   const BucketMemory& memory = spec_.state->bucket(bucket);
@@ -211,17 +272,6 @@ Status Update::Squares(uint32_t bucket) {
         segment.count, sums + segment.in_shard / kBlockElements));
   }
   return Status();
-}
-
-// Non-deterministic mode: the blocks of this rank in memory order, and where
-// the ranks' learning rates add up with those of nobody else.
-Status Update::LocalTotal() {
-  double* const rates = spec_.state->norm().total.data() + 1;
-  ENGINE_RETURN_IF_ERROR(
-      kernels_.Fill(rates, 0, spec_.state->norm().total.count() - 1));
-  ENGINE_RETURN_IF_ERROR(SendValues(rates + spec_.rank * values_.size()));
-  return norm_sums_.Add(kernels_, spec_.state->norm().local_sums.data(),
-                        spec_.state->norm().total.data());
 }
 
 Status Update::SendValues(double* into) const {

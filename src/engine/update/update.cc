@@ -12,6 +12,28 @@ float BetaOr(float beta, float otherwise) {
   return beta > 0 ? beta : otherwise;
 }
 
+// What the optimizer is told of a bucket, but for what a step changes.
+std::vector<commsched_optimizer_segment_t> SegmentsOf(
+    const BucketMemory& bucket, const Model& model, const Layout& layout) {
+  std::vector<commsched_optimizer_segment_t> segments;
+  for (const Segment& each : bucket.segments) {
+    const Parameter& parameter = model.parameters()[each.parameter];
+    segments.push_back(
+        {.parameter = each.parameter,
+         .num_dims = parameter.num_dims,
+         .dims = parameter.dims.data(),
+         .begin = each.in_shard,
+         .count = each.count,
+         .in_parameter = each.in_bucket - layout.slots[each.parameter].offset,
+         .lr = 0,
+         .decay = 0,
+         .beta1 = 0,
+         .beta2 = 0,
+         .control = nullptr});
+  }
+  return segments;
+}
+
 }  // namespace
 
 // ---- Before the first step --------------------------------------------------
@@ -28,7 +50,8 @@ Status Update::Prepare(const StepPlan& plan) {
   }
   segments_.clear();
   for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
-    segments_.push_back(SegmentsOf(b));
+    segments_.push_back(
+        SegmentsOf(spec_.state->bucket(b), *spec_.model, plan.layout()));
   }
   LossScale state;
   if (plan.spec().scales_loss) state.scale = spec_.loss_scale;
@@ -39,32 +62,21 @@ Status Update::Prepare(const StepPlan& plan) {
   for (commsched_step_state_t*& of_set : of_sets_) {
     ENGINE_RETURN_IF_ERROR(spec_.state->Keep(1, &of_set));
   }
+  own_controls_.assign(spec.option_sets, nullptr);
   if (spec.needs_norm()) ENGINE_RETURN_IF_ERROR(PrepareNorm());
-  if (!spec.needs_norm() && !spec.gathers_rates()) return Status();
+  if (spec.has_flags()) {
+    ENGINE_RETURN_IF_ERROR(
+        flags_.Init(spec_.state, kernels_, spec, spec_.model->parameters()));
+    const NormMemory& norm = spec_.state->norm();
+    const uint64_t sums =
+        std::max({norm.part_sums.count(), norm.parts.count(), uint64_t{1}});
+    ENGINE_RETURN_IF_ERROR(spec_.state->Keep(sums + 1, &told_));
+  }
+  if (!spec.needs_norm() && !spec.gathers_rates() && !spec.has_flags()) {
+    return Status();
+  }
   return reports_.Init(
       spec_.state, spec.agreed_values() * static_cast<uint64_t>(spec.world));
-}
-
-std::vector<commsched_optimizer_segment_t> Update::SegmentsOf(
-    uint32_t bucket) const {
-  std::vector<commsched_optimizer_segment_t> segments;
-  for (const Segment& each : spec_.state->bucket(bucket).segments) {
-    const Parameter& parameter = spec_.model->parameters()[each.parameter];
-    segments.push_back(
-        {.parameter = each.parameter,
-         .num_dims = parameter.num_dims,
-         .dims = parameter.dims.data(),
-         .begin = each.in_shard,
-         .count = each.count,
-         .in_parameter =
-             each.in_bucket - plan_->layout().slots[each.parameter].offset,
-         .lr = 0,
-         .decay = 0,
-         .beta1 = 0,
-         .beta2 = 0,
-         .control = nullptr});
-  }
-  return segments;
 }
 
 void Update::Bind(const StepPlan* plan, Offload* offload) {
@@ -134,11 +146,18 @@ Status Update::Step(uint64_t step, const commsched_engine_update_args_t& args) {
   // Where the norm was read, that of the step before has gone with it.
   values_are_late_ = norm_begun_ && !plan_->spec().gathers_rates();
   if (!values_are_late_) SetAgreedValues(args, &values_);
+  if (needs_norm) ENGINE_RETURN_IF_ERROR(SendSums());
+  if (plan_->spec().has_flags()) {
+    ENGINE_RETURN_IF_ERROR(spec_.ops->Run(
+        graph().set_flags, [&] { return flags_.Set(kernels_); }));
+  }
   if (needs_norm) {
-    ENGINE_RETURN_IF_ERROR(BeginNorm());
+    ENGINE_RETURN_IF_ERROR(ReceiveSums());
     ENGINE_RETURN_IF_ERROR(EndNorm(args.clip_norm));
   } else {
-    ENGINE_RETURN_IF_ERROR(Decide({}, 0, spec_.state->control()));
+    ENGINE_RETURN_IF_ERROR(plan_->spec().has_flags()
+                               ? ReadFlags()
+                               : Decide({}, 0, spec_.state->control()));
   }
   ENGINE_RETURN_IF_ERROR(DecideSets(args));
   size_t staged = 0;  // In graph().staged.
@@ -149,14 +168,17 @@ Status Update::Step(uint64_t step, const commsched_engine_update_args_t& args) {
     ENGINE_RETURN_IF_ERROR(CopyNext(staged++));
   }
   SetAgreedValues(args, &values_);
+  sums_sent_ = false;
   cancelled_ = false;
   return Status();
 }
 
 Status Update::DecideSets(const commsched_engine_update_args_t& args) {
+  std::fill(own_controls_.begin(), own_controls_.end(), nullptr);
   for (uint32_t i = 0; i < args.num_sets; ++i) {
     const commsched_option_values_t& set = args.sets[i];
     if (set.beta1 == 0 && set.beta2 == 0) continue;
+    own_controls_[i] = &of_sets_[i]->control;
     ENGINE_RETURN_IF_ERROR(kernels_.Copy(of_sets_[i], spec_.state->control(),
                                          sizeof(commsched_step_state_t)));
     commsched_decide_args_t decide = {};
@@ -166,7 +188,18 @@ Status Update::DecideSets(const commsched_engine_update_args_t& args) {
     decide.beta2 = double{BetaOr(set.beta2, spec_.optimizer->beta2)};
     ENGINE_RETURN_IF_ERROR(kernels_.Decide(decide));
   }
-  return Status();
+  return flags_.Decide(kernels_, spec_.state->control()->control,
+                       own_controls_);
+}
+
+// What the parameter is skipped by is of the step, too.
+const commsched_step_control_t* Update::ControlOf(uint32_t parameter) const {
+  if (flags_.Control(parameter) != nullptr) return flags_.Control(parameter);
+  const uint32_t set = spec_.model->parameters()[parameter].option_set;
+  if (set < own_controls_.size() && own_controls_[set] != nullptr) {
+    return own_controls_[set];
+  }
+  return &spec_.state->control()->control;
 }
 
 void Update::SetSegments(uint32_t bucket,
@@ -176,7 +209,7 @@ void Update::SetSegments(uint32_t bucket,
     each.decay = each.num_dims >= 2 ? spec_.weight_decay : 0;
     each.beta1 = spec_.optimizer->beta1;
     each.beta2 = spec_.optimizer->beta2;
-    each.control = &spec_.state->control()->control;
+    each.control = ControlOf(each.parameter);
     if (args.num_sets == 0) continue;
     const uint32_t index = spec_.model->parameters()[each.parameter].option_set;
     const commsched_option_values_t& set = args.sets[index];
@@ -184,8 +217,6 @@ void Update::SetSegments(uint32_t bucket,
     each.decay = set.decay;
     each.beta1 = BetaOr(set.beta1, each.beta1);
     each.beta2 = BetaOr(set.beta2, each.beta2);
-    if (set.beta1 > 0 || set.beta2 > 0)
-      each.control = &of_sets_[index]->control;
   }
 }
 
@@ -223,7 +254,8 @@ commsched_optimizer_bucket_t Update::BucketFor(uint32_t bucket) const {
       .kernels = &kernels_};
 }
 
-Status Update::FetchFirst() {
+Status Update::Begin() {
+  flags_.Begin();
   if (offload_ == nullptr) return Status();
   for (uint32_t i = 0; i < offload_->num_slots(); ++i) {
     const uint32_t b = graph().staged[i];

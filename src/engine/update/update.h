@@ -17,6 +17,7 @@
 #include "engine/update/agreed_values.h"
 #include "engine/update/loss_scale.h"
 #include "engine/update/norm_sums.h"
+#include "engine/update/step_flags.h"
 #include "engine/update/step_ops.h"
 #include "engine/update/step_reports.h"
 
@@ -59,8 +60,11 @@ class Update {
   // `offload` is null.
   void Bind(const StepPlan* plan, Offload* offload);
 
-  // Fetches what is offloaded of the buckets that are stepped first.
-  Status FetchFirst();
+  // A step begins: fetches what is offloaded of the buckets that are stepped
+  // first.
+  Status Begin();
+  // This rank has a gradient of `parameter` in the step.
+  void NoteGradient(uint32_t parameter) { flags_.NoteGradient(parameter); }
   // Adds the reduced gradients of a micro-batch.
   Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
   // Whether a step can be updated with `args`, which no failure changes.
@@ -68,7 +72,7 @@ class Update {
   // The norm of a step that is not updated yet.
   Status ReadNorm(double* out_norm);
   // The next Step() steps nothing, on any rank. Fails where ranks do not tell
-  // each other of it in time.
+  // each other of it.
   Status CancelStep();
   // Steps all buckets. `step` counts those of checkpoints, too. `args` have
   // passed CheckArgs().
@@ -94,25 +98,23 @@ class Update {
   Status StepBucket(uint32_t bucket,
                     const commsched_engine_update_args_t& args);
   void SetSegments(uint32_t bucket, const commsched_engine_update_args_t& args);
-  // Corrections of option sets with betas of their own.
+  // Corrections of option sets with betas of their own, and which parameters
+  // are not stepped.
   Status DecideSets(const commsched_engine_update_args_t& args);
-  // What the optimizer is told of a bucket, but for what a step changes.
-  std::vector<commsched_optimizer_segment_t> SegmentsOf(uint32_t bucket) const;
+  const commsched_step_control_t* ControlOf(uint32_t parameter) const;
   commsched_optimizer_bucket_t BucketFor(uint32_t bucket) const;
   Status CopyNext(size_t index);
 
   // norm.cc
   Status PrepareNorm();
   Status PrepareParts();
-  // Where the sums of a parameter's blocks are.
-  std::vector<commsched_run_t> BlocksOf(uint32_t parameter) const;
-  std::vector<commsched_run_t> CountedBlocks() const;
-  // Until what the norm is the root of has arrived, with which the norm's op
-  // has begun.
-  Status BeginNorm();
+  // Sends what the norm is the root of.
+  Status SendSums();
+  // Until that has arrived. Without flags the norm's op has begun then.
+  Status ReceiveSums();
   Status EndNorm(float clip_norm);
+  Status ReadFlags();
   Status Squares(uint32_t bucket);
-  Status LocalTotal();
   // What this rank tells the others.
   Status SendValues(double* into) const;
   // What the norm is the root of, once it has arrived.
@@ -121,6 +123,8 @@ class Update {
     uint64_t count = 0;
   };
   Status AddUp(Sums* out_sums) const;
+  // To what Decide() is given: with flags, whether a rank has cancelled.
+  Status AddCancelled(Sums* sums) const;
   // Of this rank's part of the model.
   Status AddUpPart(Sums* out_sums) const;
   Status Decide(const Sums& sums, float clip_norm,
@@ -131,10 +135,12 @@ class Update {
   Status SendRates();
   Status CheckRates(const StepReports::Report& report);
   Status CheckSkippedSteps(uint64_t step);
-  std::string FirstNonFinite() const;
 
   const Spec spec_;
   const Kernels& kernels_;
+
+  // Of the option sets that have betas of their own in this step; else null.
+  std::vector<const commsched_step_control_t*> own_controls_;
 
   // By bucket: constant after Prepare(), but for the values of a step.
   std::vector<std::vector<commsched_optimizer_segment_t>> segments_;
@@ -145,16 +151,20 @@ class Update {
   NormSums rates_in_sums_;  // Where they are in all sums.
   NormSums counted_;        // Of the sums of parameters: gathers_parts().
   StepReports reports_;
-  commsched_step_state_t* unclipped_ = nullptr;   // With a norm.
+  commsched_step_state_t* unclipped_ = nullptr;  // With a norm.
+  double* told_ =
+      nullptr;  // With flags: the sums, and whether it is cancelled.
   std::vector<commsched_step_state_t*> of_sets_;  // By option set.
+  StepFlags flags_;  // What it knows of a step is of the one at hand.
 
   const StepPlan* plan_ = nullptr;  // Constant between calls of Bind().
   Offload* offload_ = nullptr;
 
   std::vector<double> values_;  // That this rank tells the others.
   uint64_t step_ = 0;           // The one that was stepped last.
-  // Of the step that comes next: the norm's op has begun; what went with it is
-  // of the step before.
+  // Of the step that comes next: its sums are on their way, or there; what went
+  // with them is of the step before.
+  bool sums_sent_ = false;
   bool norm_begun_ = false;
   bool values_are_late_ = false;
   uint64_t rates_of_step_ = 0;  // That came, and were not compared; 0: none.

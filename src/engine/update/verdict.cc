@@ -11,6 +11,20 @@
 #include "engine/update/update.h"
 
 namespace commsched::engine {
+namespace {
+
+// By registration; `sums` are those of all ranks.
+std::string FirstNonFinite(const Model& model, const double* sums) {
+  for (uint32_t p = 0; p < model.parameters().size(); ++p) {
+    if (std::isfinite(sums[p])) continue;
+    return "; in the last one that of parameter '" +
+           model.parameters()[p].name + "' was not";
+  }
+  return "";
+}
+
+}  // namespace
+
 Status Update::EndTraining(const std::string& why) {
   verdict_ = FailedPrecondition(why);
   spec_.ops->Abort(why.c_str());
@@ -75,26 +89,19 @@ Status Update::CheckRates(const StepReports::Report& report) {
 Status Update::CheckSkippedSteps(uint64_t step) {
   if (reported_.skipped_in_row < spec_.max_skipped_steps) return Status();
   const auto skipped = static_cast<uint64_t>(reported_.skipped_in_row);
+  std::string parameter;  // A device is at sums of a later step by now.
+  if (!plan_->spec().reduces_norm() && !spec_.on_device) {
+    parameter =
+        FirstNonFinite(*spec_.model, spec_.state->norm().part_sums.data());
+  }
   return EndTraining(
       "engine: the gradients of " + std::to_string(skipped) +
       " steps in a row, up to step " + std::to_string(step) +
       ", were not finite, and max_skipped_steps is " +
-      std::to_string(spec_.max_skipped_steps) + FirstNonFinite() +
+      std::to_string(spec_.max_skipped_steps) + parameter +
       ". The weights are those of step " + std::to_string(step - skipped) +
       ": look at the data and the learning rate of the steps before, and go on "
       "from an earlier checkpoint");
-}
-
-// By registration, of the last step, where each rank has the sums of all. A
-// device is at sums of a later step by now.
-std::string Update::FirstNonFinite() const {
-  if (plan_->spec().reduces_norm() || spec_.on_device) return "";
-  for (uint32_t p = 0; p < spec_.model->parameters().size(); ++p) {
-    if (std::isfinite(spec_.state->norm().part_sums.data()[p])) continue;
-    return "; in the last one that of parameter '" +
-           spec_.model->parameters()[p].name + "' was not";
-  }
-  return "";
 }
 
 }  // namespace commsched::engine

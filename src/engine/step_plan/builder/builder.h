@@ -67,6 +67,9 @@ class StepBuilder {
   Status AddNorm();
   Status AddNormExchange();
   Status AddNormParts(commsched_buffer_id_t source);
+  Status AddFlags();
+  Status AddReadFlags();
+  Status NormGroup(commsched_group_id_t* out_group);
   Status AddOptimizer();
   Status AddStep(uint32_t bucket);
 
@@ -157,6 +160,7 @@ class StepBuilder {
   std::vector<uint32_t> num_ended_;     // Of them, those that were reduced.
   // By bucket: the buffer that holds its parameters for the next pass.
   std::vector<commsched_buffer_id_t> current_;
+  commsched_group_id_t norm_group_ = kNoId;
   // In out_.gathered, which is in order of launches and of first uses.
   size_t next_gather_ = 0;
   size_t next_used_ = 0;

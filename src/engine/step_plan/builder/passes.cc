@@ -13,7 +13,12 @@ Status StepBuilder::Build() {
   ENGINE_RETURN_IF_ERROR(AddBuffers());
   if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddFirstFetches());
   ENGINE_RETURN_IF_ERROR(AddPasses());
-  if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddNorm());
+  if (spec_.needs_norm()) {
+    ENGINE_RETURN_IF_ERROR(AddNorm());
+  } else if (spec_.has_flags()) {
+    ENGINE_RETURN_IF_ERROR(AddFlags());
+    ENGINE_RETURN_IF_ERROR(AddReadFlags());
+  }
   ENGINE_RETURN_IF_ERROR(AddOptimizer());
   out_.graph = writer_.TakeGraph();
   return Status();
@@ -58,6 +63,11 @@ Status StepBuilder::AddBuffers() {
         "learning_rates", COMMSCHED_F64, COMMSCHED_BOUND,
         spec_.agreed_values() * static_cast<uint64_t>(spec_.world),
         &out_.rates));
+  }
+  if (spec_.has_flags()) {
+    ENGINE_RETURN_IF_ERROR(
+        writer_.AddBuffer("step_flags", COMMSCHED_F64, COMMSCHED_BOUND,
+                          spec_.num_flags(layout_.slots.size()), &out_.flags));
   }
   return spec_.needs_norm() ? AddNormBuffers() : Status();
 }
