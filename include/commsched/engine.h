@@ -446,6 +446,37 @@ COMMSCHED_API commsched_status_t commsched_engine_parameter_address(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     const void** out_values, void** out_gradient);
 
+/// Where a parameter is in a pass. Never grows.
+typedef struct commsched_parameter_place {
+  commsched_parameter_id_t parameter;
+  uint32_t reserved;   ///< 0.
+  const void* values;  ///< NULL in a BACKWARD_WEIGHT, if it is gathered.
+  /// NULL in passes that add to no gradients, and of a frozen parameter.
+  void* gradient;
+} commsched_parameter_place_t;
+
+/// Addresses of all parameters of a pass's module in that pass, its own first
+/// and then those that it uses of others, each in the order in which they were
+/// added: as commsched_engine_parameter_address() gives them within the pass.
+/// The same from build to replan. Of a module that comes several times in a
+/// micro-batch: of the first time, and with `fixed_addresses` of each.
+///
+/// Ownership: `pass` is read during the call. The memory is the engine's: what
+///            is there outside of the pass may be something else.
+/// Shape:     `out_places` has room for `count`; `*out_count`: how many the
+///            module has, of which so many were written as there was room for.
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL, but for `out_places` with `count` 0;
+///                                 an unknown kind; a pass that the step plan
+///                                 does not have
+///            FAILED_PRECONDITION  not built, or an order is recorded
+/// Since:     0.3
+COMMSCHED_API commsched_status_t commsched_engine_addresses(
+    commsched_engine_t* engine, const commsched_pass_t* pass,
+    commsched_parameter_place_t* out_places, uint64_t count,
+    uint64_t* out_count);
+
 /// How a step differs from the planned one.
 typedef struct commsched_step_desc {
   uint64_t struct_size;

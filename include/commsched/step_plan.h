@@ -58,7 +58,11 @@ typedef struct commsched_step_plan_options {
   uint32_t gradient_ready;
   uint32_t offloads;  ///< 1: the optimizer's state is in a pool.
   uint32_t absent_gradients, cancel_all;
-  uint32_t reserved;  ///< 0.
+  /// Stage 3: 1: a parameter that is gathered several times lies at one address
+  /// each time, until replan: for callers who keep addresses, as frameworks do
+  /// that save views. The arena may have to be larger for it
+  /// (commsched_step_plan_info_t). 0: each time where there is room.
+  uint32_t fixed_addresses;
   /// What it keeps per weight, and whether it needs whole tensors. NULL: AdamW.
   const commsched_optimizer_table_t* optimizer;
   const commsched_plan_options_t* plan;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,6 +87,10 @@ class Engine {
   Status GetParameter(uint32_t parameter, float* out_values, uint64_t count);
   Status ParameterAddress(uint32_t parameter, const void** out_values,
                           void** out_gradient);
+  // Of all parameters in a pass; as many as there is room for.
+  Status Addresses(const PassCall& call,
+                   std::span<commsched_parameter_place_t> places,
+                   uint64_t* out_count) const;
   Status LossScaleAddress(const double** out_scale) const;
   Status GetLossScale(commsched_engine_loss_scale_info_t* out_info) const;
   Status GetInfo(commsched_engine_info_t* out_info) const;

@@ -6,6 +6,37 @@
 #include "engine.h"
 
 namespace commsched::engine {
+namespace {
+
+// Of a parameter in the pass at `position` of the step.
+commsched_parameter_place_t PlaceIn(const StepPlan& plan,
+                                    const RankState& state,
+                                    const BoundStep& bound, size_t position,
+                                    uint32_t parameter) {
+  const Pass& pass = plan.graph().passes[position];
+  const Slot& slot = plan.layout().slots[parameter];
+  const std::vector<uint32_t>& buckets =
+      plan.layout().module_buckets[pass.module];
+  const auto index = static_cast<size_t>(
+      std::find(buckets.begin(), buckets.end(), slot.bucket) - buckets.begin());
+  const BoundStep::PassAddresses& at = bound.addresses()[position];
+  const BucketMemory& memory = state.bucket(slot.bucket);
+  std::byte* const values =
+      plan.gathers(slot.bucket) ? at.values[index] : memory.all_parameters;
+  std::byte* gradients = at.gradients[index];
+  if (AddsGradients(pass.kind) && !plan.short_lived_gradients(slot.bucket)) {
+    gradients = memory.all_gradients;
+  }
+  const uint64_t offset =
+      slot.offset * SizeOf(plan.layout().buckets[slot.bucket].dtype);
+  return {.parameter = parameter,
+          .reserved = 0,
+          .values = values == nullptr ? nullptr : values + offset,
+          .gradient = gradients == nullptr ? nullptr : gradients + offset};
+}
+
+}  // namespace
+
 // Null while the bucket is not whole.
 const std::byte* Engine::ParameterValues(uint32_t parameter) const {
   const Slot& slot = layout().slots[parameter];
@@ -105,6 +136,38 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
   }
   *out_values = ParameterValues(parameter);
   *out_gradient = gradients;
+  return Status();
+}
+
+Status Engine::Addresses(const PassCall& call,
+                         std::span<commsched_parameter_place_t> places,
+                         uint64_t* out_count) const {
+  if (!calls_.built()) return calls_.OutOfOrder("addresses");
+  if (bound_.recording() != nullptr) {
+    return FailedPrecondition(
+        "engine: addresses while the order is recorded: they are found when "
+        "that has ended");
+  }
+  const std::vector<Pass>& passes = role_.plan->graph().passes;
+  const auto pass =
+      std::find_if(passes.begin(), passes.end(),
+                   [&](const Pass& each) { return each.call() == call; });
+  const std::vector<Module>& modules = model_.modules();
+  if (pass == passes.end()) {
+    return InvalidArgument(
+        "engine: addresses in " +
+        TextOf({.kind = call.kind,
+                .module = call.module,
+                .micro_batch = call.micro_batch},
+               call.module < modules.size() ? modules[call.module].name : "") +
+        ", which the step plan does not have");
+  }
+  const auto position = static_cast<size_t>(pass - passes.begin());
+  const std::vector<uint32_t>& used = modules[call.module].used;
+  for (size_t i = 0; i < std::min(used.size(), places.size()); ++i) {
+    places[i] = PlaceIn(*role_.plan, state_, bound_, position, used[i]);
+  }
+  *out_count = used.size();
   return Status();
 }
 

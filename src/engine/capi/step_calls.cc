@@ -69,6 +69,20 @@ commsched_status_t commsched_engine_gradient_absent(
   });
 }
 
+commsched_status_t commsched_engine_addresses(
+    commsched_engine_t* engine, const commsched_pass_t* pass,
+    commsched_parameter_place_t* out_places, uint64_t count,
+    uint64_t* out_count) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    PassCall call;
+    ENGINE_RETURN_IF_ERROR(ToCall(pass, &call));
+    if (count != 0) ENGINE_RETURN_IF_ERROR(NotNull(out_places, "out_places"));
+    ENGINE_RETURN_IF_ERROR(NotNull(out_count, "out_count"));
+    return engine->engine.Addresses(call, {out_places, count}, out_count);
+  });
+}
+
 commsched_status_t commsched_engine_step_cancel(
     commsched_engine_t* engine, commsched_cancel_scope_t scope) {
   return AtBoundary([&] {

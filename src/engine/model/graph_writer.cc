@@ -32,12 +32,14 @@ Status GraphWriter::AddGroup(const char* name, int32_t size,
 
 Status GraphWriter::AddBuffer(const std::string& name, commsched_dtype_t dtype,
                               commsched_ownership_t ownership, uint64_t count,
-                              commsched_buffer_id_t* out_id) {
+                              commsched_buffer_id_t* out_id,
+                              uint32_t place_group) {
   commsched_buffer_desc_t desc = commsched_buffer_desc_init();
   desc.name = name.c_str();
   desc.dtype = dtype;
   desc.ownership = ownership;
   desc.count = count;
+  desc.place_group = place_group;
   return Status::FromCall(commsched_graph_add_buffer(graph(), &desc, out_id),
                           "adding a buffer");
 }

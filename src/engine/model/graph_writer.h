@@ -47,7 +47,7 @@ class GraphWriter {
                   commsched_group_id_t* out_group);
   Status AddBuffer(const std::string& name, commsched_dtype_t dtype,
                    commsched_ownership_t ownership, uint64_t count,
-                   commsched_buffer_id_t* out_id);
+                   commsched_buffer_id_t* out_id, uint32_t place_group = 0);
   Status AddCompute(const std::string& name,
                     const std::vector<commsched_access_t>& accesses,
                     double bytes, commsched_op_id_t* out_op);

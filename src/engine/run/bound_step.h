@@ -89,6 +89,15 @@ class BoundStep final : public StepOps {
   void ShowBuckets(bool evaluating, uint64_t pass, uint32_t module);
   // From and into, of PassOps::conversions.
   using Conversions = std::vector<std::pair<std::byte*, std::byte*>>;
+  struct PassAddresses {
+    // Of each of its module's buckets: where it is whole; null for those that
+    // always are.
+    std::vector<std::byte*> values;
+    std::vector<std::byte*> gradients;  // Short-lived ones; of a backward.
+    Conversions conversions;
+  };
+  // By pass of the step.
+  const std::vector<PassAddresses>& addresses() const { return addresses_; }
   const Conversions& conversions(uint64_t pass) const {
     return addresses_[pass].conversions;
   }
@@ -104,13 +113,6 @@ class BoundStep final : public StepOps {
   commsched_session_t* session() const { return session_.get(); }
 
  private:
-  struct PassAddresses {
-    // Of each of its module's buckets: where it is whole; null for those that
-    // always are.
-    std::vector<std::byte*> values;
-    std::vector<std::byte*> gradients;  // Short-lived ones; of a backward.
-    Conversions conversions;
-  };
   struct SessionDelete {
     void operator()(commsched_session_t* s) const {
       commsched_session_destroy(s);

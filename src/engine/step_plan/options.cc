@@ -48,6 +48,7 @@ class OptionCheck {
     ENGINE_RETURN_IF_ERROR(Stage3("max_live_bytes", given_.max_live_bytes));
     ENGINE_RETURN_IF_ERROR(Stage3("persist_below", given_.persist_below));
     ENGINE_RETURN_IF_ERROR(Stage3("prefetch_bytes", given_.prefetch_bytes));
+    ENGINE_RETURN_IF_ERROR(Stage3("fixed_addresses", given_.fixed_addresses));
     if (given_.bucket_merge > COMMSCHED_BUCKET_MERGE_ON) {
       return Refuse("bucket_merge", given_.bucket_merge,
                     "; it must be 0 (auto), 1 (off) or 2 (on)");
@@ -142,6 +143,7 @@ StepOptions::StepOptions(const commsched_step_plan_options_t& given,
         spec.gradient_ready = given_.gradient_ready != 0;
         spec.absent_gradients = given_.absent_gradients != 0;
         spec.cancel_all = given_.cancel_all != 0;
+        spec.fixed_addresses = given_.fixed_addresses != 0;
         spec.deterministic = plan_.deterministic != 0;
         spec.optimizer = optimizer_.c_str();
         spec.optimizer_state = optimizer_state_.c_str();

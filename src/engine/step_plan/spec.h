@@ -49,6 +49,8 @@ struct StepSpec {
   bool absent_gradients = false;
   // A step may be cancelled on all ranks until it is updated.
   bool cancel_all = false;
+  // A bucket that is gathered several times lies at one place in the arena.
+  bool fixed_addresses = false;
   // The optimizer's state, masters among it, is in memory only for its op.
   bool offloads = false;
 

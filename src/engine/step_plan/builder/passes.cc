@@ -53,7 +53,8 @@ Status StepBuilder::AddBuffers() {
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
         Indexed(Indexed("gathered", stay.bucket).c_str(), stay.index),
         layout_.buckets[stay.bucket].dtype, COMMSCHED_OWNED,
-        layout_.buckets[stay.bucket].count, &gathered.buffer));
+        layout_.buckets[stay.bucket].count, &gathered.buffer,
+        spec_.fixed_addresses ? stay.bucket + 1 : 0));
     out_.gathered.push_back(gathered);
   }
   ENGINE_RETURN_IF_ERROR(
