@@ -1,6 +1,7 @@
 // Random programs of sessions and channels over several groups and worlds on
 // stand-in devices: test/channel/random_run.h says what of them must end, and
 // how.
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -83,6 +84,11 @@ class DevicePlace : public ProgramPlace {
   }
 
   float* Look(void* bound) override { return test::Peek(bound); }
+
+  // A communicator is one of several threads each.
+  int64_t DeadlineNs() const override {
+    return std::max(int64_t{2'000'000'000}, ProgramPlace::DeadlineNs());
+  }
 
  private:
   using Values = OnDevice<int32_t>;
