@@ -49,7 +49,6 @@ MlpRank::MlpRank(const MlpSpec& spec, const StepKind& kind,
   CheckCore(commsched_group_create(context_, "dp_shard", all, 2, &group_));
   CreateModel();
   CreateEngine(link_bytes_per_s, link_latency_ns);
-  CheckEngine(commsched_engine_build(engine_));
   SetWeights();
 }
 
@@ -63,20 +62,28 @@ MlpRank::~MlpRank() {
 void MlpRank::CreateEngine(double link_bytes_per_s, int64_t link_latency_ns) {
   commsched_plan_options_t plan = commsched_plan_options_init();
   plan.schedule = kind_.serial ? COMMSCHED_SERIAL : COMMSCHED_OVERLAP;
+  plan.backend = commsched_context_backend(context_);
   commsched_cost_profile_t profile = commsched_cost_profile_init();
   profile.link_bytes_per_s = link_bytes_per_s;
   profile.link_latency_ns = link_latency_ns;
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
+  options.plan = &plan;
+  options.profile = &profile;
+  options.zero_stage = kind_.zero_stage;
+  options.micro_batches = kind_.micro_batches;
+  options.accumulate_bytes = kind_.accumulate_bytes;
+  options.bucket_bytes = spec_.bytes() / static_cast<uint64_t>(spec_.layers);
+  commsched_step_plan_role_t role = commsched_step_plan_role_init();
+  role.model = model_;
+  role.num_ranks = 2;
+  commsched_step_plan_t* step_plan = nullptr;
+  CheckEngine(commsched_step_plan_build(&role, 1, &options, &step_plan));
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context_;
   desc.group = group_;
-  desc.model = model_;
-  desc.plan = &plan;
-  desc.profile = &profile;
-  desc.zero_stage = kind_.zero_stage;
-  desc.micro_batches = kind_.micro_batches;
-  desc.accumulate_bytes = kind_.accumulate_bytes;
-  desc.bucket_bytes = spec_.bytes() / static_cast<uint64_t>(spec_.layers);
+  desc.step_plan = step_plan;
   CheckEngine(commsched_engine_create(&desc, &engine_));
+  commsched_step_plan_destroy(step_plan);
 }
 
 void MlpRank::CreateModel() {

@@ -16,7 +16,7 @@ static const uint64_t kCounts[] = {INPUTS * HIDDEN, HIDDEN, HIDDEN, 1};
 
 struct rank {
   int32_t number;
-  uint32_t stage;
+  const commsched_step_plan_t* plan;
   commsched_world_t* world;
   commsched_engine_t* engine;
   const float* value[PARAMETERS]; /* Within a forward or backward. */
@@ -142,10 +142,25 @@ static commsched_model_t* make_model(void) {
   return model;
 }
 
-/* Memory, then the same values on every rank. */
-static void build(struct rank* self) {
+/* What each rank does in a step: made once, for all of them. */
+static commsched_step_plan_t* make_plan(uint32_t stage) {
+  commsched_step_plan_role_t role = commsched_step_plan_role_init();
+  role.model = make_model();
+  role.num_ranks = RANKS;
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
+  options.zero_stage = stage;
+  options.bucket_bytes = 4096;
+  options.max_live_bytes = stage == 3 ? 24576 : 0;
+  options.clips = 1;
+  commsched_step_plan_t* plan;
+  check(commsched_step_plan_build(&role, 1, &options, &plan), "step plan");
+  commsched_model_destroy(role.model); /* The plan keeps it. */
+  return plan;
+}
+
+/* The same values on every rank. */
+static void set_values(struct rank* self) {
   commsched_engine_t* engine = self->engine;
-  check(commsched_engine_build(engine), "build");
   uint32_t random = 1;
   for (uint32_t p = 0; p < PARAMETERS; ++p) {
     float values[INPUTS * HIDDEN];
@@ -183,14 +198,10 @@ static void* run_rank(void* argument) {
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context;
   desc.group = group;
-  desc.model = make_model();
-  desc.zero_stage = self->stage;
-  desc.bucket_bytes = 4096;
-  desc.max_live_bytes = self->stage == 3 ? 24576 : 0;
+  desc.step_plan = self->plan;
   desc.clip_norm = 1;
   check(commsched_engine_create(&desc, &self->engine), "engine");
-  commsched_model_destroy(desc.model); /* The engine keeps it. */
-  build(self);
+  set_values(self);
   train(self);
   commsched_engine_destroy(self->engine);
   commsched_group_destroy(group);
@@ -205,10 +216,11 @@ int main(void) {
     desc.size = RANKS;
     commsched_world_t* world;
     check(commsched_world_create_inproc(&desc, &world), "world");
+    commsched_step_plan_t* plan = make_plan(stage);
     pthread_t threads[RANKS];
     for (int i = 0; i < RANKS; ++i) {
       ranks[i].number = i;
-      ranks[i].stage = stage;
+      ranks[i].plan = plan;
       ranks[i].world = world;
       if (pthread_create(&threads[i], NULL, run_rank, &ranks[i]) != 0) return 1;
     }
@@ -217,6 +229,7 @@ int main(void) {
            stage, (ranks[0].first_loss + ranks[1].first_loss) / 2,
            (ranks[0].last_loss + ranks[1].last_loss) / 2,
            (unsigned long long)ranks[0].state_bytes);
+    commsched_step_plan_destroy(plan);
     commsched_world_destroy(world);
   }
   return fflush(stdout) != 0 || ferror(stdout) ? 1 : 0;

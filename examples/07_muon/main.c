@@ -213,8 +213,22 @@ static commsched_model_t* make_model(void) {
   return model;
 }
 
-static void build(struct rank* self) {
-  check(commsched_engine_build(self->engine), "build");
+/* Each rank its own, as the optimizer's table has what is the rank's. */
+static commsched_step_plan_t* make_plan(struct rank* self) {
+  const commsched_optimizer_table_t muon = muon_table(&self->muon);
+  commsched_step_plan_role_t role = commsched_step_plan_role_init();
+  role.model = make_model();
+  role.num_ranks = RANKS;
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
+  options.zero_stage = 2; /* Each rank steps its own matrices. */
+  options.optimizer = self->uses_muon ? &muon : &self->muon.adamw;
+  commsched_step_plan_t* plan;
+  check(commsched_step_plan_build(&role, 1, &options, &plan), "step plan");
+  commsched_model_destroy(role.model); /* The plan keeps it. */
+  return plan;
+}
+
+static void set_values(struct rank* self) {
   uint32_t random = 1;
   for (uint32_t p = 0; p < PARAMETERS; ++p) {
     const uint64_t count = kDims[p][0] * (kNumDims[p] == 2 ? kDims[p][1] : 1);
@@ -233,16 +247,14 @@ static void* run_rank(void* argument) {
   const int32_t members[RANKS] = {0, 1};
   commsched_group_t* group;
   check(commsched_group_create(context, "dp", members, RANKS, &group), "group");
-  const commsched_optimizer_table_t muon = muon_table(&self->muon);
+  commsched_step_plan_t* plan = make_plan(self);
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context;
   desc.group = group;
-  desc.zero_stage = 2; /* Each rank steps its own matrices. */
-  desc.optimizer = self->uses_muon ? &muon : &self->muon.adamw;
-  desc.model = make_model();
+  desc.step_plan = plan;
   check(commsched_engine_create(&desc, &self->engine), "engine");
-  commsched_model_destroy(desc.model); /* The engine keeps it. */
-  build(self);
+  commsched_step_plan_destroy(plan); /* The engine keeps it. */
+  set_values(self);
   uint32_t random = 2u + (uint32_t)self->number; /* Its own data. */
   for (int i = 0; i < STEPS; ++i) {
     self->last_loss = step(self, &random);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -140,9 +141,7 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
   TRAINER_RETURN_IF_ERROR(rank->CreateHandles(*attention));
   TRAINER_RETURN_IF_ERROR(rank->CreatePool());
   TRAINER_RETURN_IF_ERROR(rank->RegisterModel());
-  TRAINER_RETURN_IF_ERROR(rank->CreateEngine());
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_prepare(rank->engine_.get())));
+  TRAINER_RETURN_IF_ERROR(rank->PlanSteps());
   return rank;
 }
 
@@ -195,67 +194,89 @@ absl::Status Rank::CreatePool() {
   return absl::OkStatus();
 }
 
-absl::Status Rank::CreateEngine() {
-  commsched_plan_options_t plan = commsched_plan_options_init();
-  commsched_engine_desc_t desc = commsched_engine_desc_init();
-  desc.context = context_.get();
-  desc.group = group_.get();
-  desc.model = model_.get();
-  commsched_group_t* const groups[] = {sequence_group_.get()};
-  desc.groups = groups;
-  desc.num_groups = options_.sp > 1 ? 1 : 0;
-  desc.trace = trace_.get();
-  desc.plan = &plan;
+absl::Status Rank::PlanSteps() {
   commsched_cost_profile_t profile = commsched_cost_profile_init();
   TRAINER_RETURN_IF_ERROR(FillCosts(options_, context_.get(), &profile));
-  desc.profile = &profile;
-  if (!options_.observers.empty()) desc.observers = options_.observers.c_str();
-  const std::string flight_path =
-      absl::StrFormat("%s/rank%d.flight", options_.flight_dir, index_);
-  if (!options_.flight_dir.empty()) desc.flight_path = flight_path.c_str();
-  desc.launch_timeout_ns = LaunchTimeoutNs(options_);
-  desc.zero_stage = static_cast<uint32_t>(options_.zero);
-  desc.micro_batches = static_cast<uint32_t>(options_.micro_batches);
-  desc.bucket_bytes = options_.bucket_bytes;
-  desc.bucket_merge = options_.bucket_merge == "on"
-                          ? COMMSCHED_BUCKET_MERGE_ON
-                          : COMMSCHED_BUCKET_MERGE_OFF;
-  desc.edge_bucket_bytes = options_.edge_bytes;
-  const commsched_optimizer_table_t optimizer =
-      options_.optimizer == "sgd" ? commsched_sgd(kMomentum, 0)
-                                  : commsched_adamw(kBeta1, kBeta2, kEpsilon);
-  desc.optimizer = &optimizer;
-  desc.weight_decay = kWeightDecay;
-  desc.parameter_dtype = DTypeOf(options_.dtype);
-  desc.reduce_dtype = DTypeOf(options_.reduce_dtype);
-  desc.loss_scale = static_cast<float>(options_.loss_scale);
-  desc.clip_norm = static_cast<float>(options_.clip);
-  // Every step: the least that an op ever took is what no plan can go below.
-  // The first steps alone can be slower than all later ones.
-  desc.measure_steps = static_cast<uint32_t>(
-      std::min<int64_t>(options_.steps, std::numeric_limits<uint32_t>::max()));
+  commsched_plan_options_t plan = commsched_plan_options_init();
+  plan.backend = commsched_context_backend(context_.get());
   plan.schedule = options_.serial ? COMMSCHED_SERIAL : COMMSCHED_OVERLAP;
   plan.deterministic = options_.deterministic;
   plan.max_launches_in_flight = static_cast<uint32_t>(options_.cap_launches);
   plan.max_bytes_in_flight = options_.cap_bytes;
   plan.coalesce_bytes = options_.coalesce_bytes;
   plan.arena_bytes = options_.arena_bytes;
-  desc.max_live_bytes = options_.max_live_bytes;
-  desc.persist_below = options_.persist_below;
-  desc.accumulate_bytes = options_.accumulate_bytes;
-  commsched_pool_t pool = commsched_pool_init();
-  if (pool_ != nullptr) {
-    pool = commsched_file_pool_table(pool_.get());
-    desc.optimizer_pool = &pool;
-    desc.offload_staging_bytes = options_.offload_staging_bytes;
-  }
   plan.partition_bytes = options_.partition_bytes;
   plan.priority = options_.priority == "on"    ? COMMSCHED_PRIORITY_ON
                   : options_.priority == "off" ? COMMSCHED_PRIORITY_OFF
                                                : COMMSCHED_PRIORITY_AUTO;
+  const commsched_optimizer_table_t optimizer =
+      options_.optimizer == "sgd" ? commsched_sgd(kMomentum, 0)
+                                  : commsched_adamw(kBeta1, kBeta2, kEpsilon);
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
+  options.plan = &plan;
+  options.profile = &profile;
+  options.optimizer = &optimizer;
+  options.zero_stage = static_cast<uint32_t>(options_.zero);
+  options.micro_batches = static_cast<uint32_t>(options_.micro_batches);
+  options.bucket_bytes = options_.bucket_bytes;
+  options.bucket_merge = options_.bucket_merge == "on"
+                             ? COMMSCHED_BUCKET_MERGE_ON
+                             : COMMSCHED_BUCKET_MERGE_OFF;
+  options.edge_bucket_bytes = options_.edge_bytes;
+  options.parameter_dtype = DTypeOf(options_.dtype);
+  options.reduce_dtype = DTypeOf(options_.reduce_dtype);
+  options.clips = options_.clip > 0 ? 1 : 0;
+  options.scales_loss = options_.loss_scale > 0 ? 1 : 0;
+  options.max_live_bytes = options_.max_live_bytes;
+  options.persist_below = options_.persist_below;
+  options.accumulate_bytes = options_.accumulate_bytes;
+  if (pool_ != nullptr) {
+    options.offloads = 1;
+    options.offload_staging_bytes = options_.offload_staging_bytes;
+  }
+  commsched_step_plan_role_t role = commsched_step_plan_role_init();
+  role.model = model_.get();
+  role.num_ranks = static_cast<int32_t>(options_.ranks);
+  commsched_step_plan_t* made = nullptr;
+  TRAINER_RETURN_IF_ERROR(
+      FromEngine(commsched_step_plan_build(&role, 1, &options, &made)));
+  step_plan_.reset(made);
+  return absl::OkStatus();
+}
+
+absl::Status Rank::CreateEngine() {
+  commsched_engine_desc_t desc = commsched_engine_desc_init();
+  desc.step_plan = step_plan_.get();
+  desc.context = context_.get();
+  desc.group = group_.get();
+  commsched_group_t* const groups[] = {sequence_group_.get()};
+  desc.groups = groups;
+  desc.num_groups = options_.sp > 1 ? 1 : 0;
+  desc.trace = trace_.get();
+  if (!options_.observers.empty()) desc.observers = options_.observers.c_str();
+  const std::string flight_path =
+      absl::StrFormat("%s/rank%d.flight", options_.flight_dir, index_);
+  if (!options_.flight_dir.empty()) desc.flight_path = flight_path.c_str();
+  desc.launch_timeout_ns = LaunchTimeoutNs(options_);
+  desc.weight_decay = kWeightDecay;
+  desc.loss_scale = static_cast<float>(options_.loss_scale);
+  desc.clip_norm = static_cast<float>(options_.clip);
+  // Every step: the least that an op ever took is what no plan can go below.
+  // The first steps alone can be slower than all later ones.
+  desc.measure_steps = static_cast<uint32_t>(
+      std::min<int64_t>(options_.steps, std::numeric_limits<uint32_t>::max()));
+  commsched_pool_t pool = commsched_pool_init();
+  if (pool_ != nullptr) {
+    pool = commsched_file_pool_table(pool_.get());
+    desc.optimizer_pool = &pool;
+  }
   commsched_engine_t* engine = nullptr;
   TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_create(&desc, &engine)));
+  const std::lock_guard<std::mutex> lock(abort_mutex_);
   engine_.reset(engine);
+  if (!abort_reason_.empty()) {
+    commsched_engine_abort(engine, abort_reason_.c_str());
+  }
   return absl::OkStatus();
 }
 
@@ -320,7 +341,7 @@ ModuleFlops Rank::ModuleFlopsOf(int m) const {
 }
 
 absl::Status Rank::Build(const commsched_engine_checkpoint_t* checkpoint) {
-  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_build(engine_.get())));
+  TRAINER_RETURN_IF_ERROR(CreateEngine());
   const size_t count = gpt_->architecture().parameters.size();
   value_addresses_.resize(count);
   gradient_addresses_.resize(count);
@@ -528,9 +549,9 @@ absl::StatusOr<double> Rank::Evaluate() {
 }
 
 void Rank::Abort(const absl::Status& reason) {
-  commsched_engine_abort(
-      engine_.get(),
-      absl::StrFormat("rank %d: %s", index_, reason.message()).c_str());
+  const std::lock_guard<std::mutex> lock(abort_mutex_);
+  abort_reason_ = absl::StrFormat("rank %d: %s", index_, reason.message());
+  commsched_engine_abort(engine_.get(), abort_reason_.c_str());
 }
 
 absl::Status Rank::CopyWeights(int m) {

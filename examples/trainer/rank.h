@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,6 +64,9 @@ class Rank {
   // Fails every rank's sessions, so that none waits for this one.
   void Abort(const absl::Status& reason);
 
+  // Of the model, which this rank keeps from Build on.
+  absl::StatusOr<uint64_t> StateBytes() const;
+
   // After Build.
   absl::StatusOr<std::string> Explain();
   absl::StatusOr<std::string> Describe();
@@ -104,6 +108,8 @@ class Rank {
   absl::Status CreateHandles(const commsched_attention_info_t& attention);
   absl::Status CreateSequenceGroup();
   absl::Status CreatePool();
+  // What all ranks do in a step.
+  absl::Status PlanSteps();
   absl::Status CreateEngine();
   absl::Status RegisterModel();
   absl::Status RegisterRecomputed();
@@ -149,9 +155,15 @@ class Rank {
       pool_;  // Of the optimizer's state, if that is offloaded.
   std::unique_ptr<commsched_model_t, HandleDelete<commsched_model_destroy>>
       model_;
+  std::unique_ptr<commsched_step_plan_t,
+                  HandleDelete<commsched_step_plan_destroy>>
+      step_plan_;
   SequenceAttention attention_;
   std::unique_ptr<commsched_engine_t, HandleDelete<commsched_engine_destroy>>
       engine_;
+  // Guards the making of engine_ against Abort(), which other threads call.
+  std::mutex abort_mutex_;
+  std::string abort_reason_;  // Empty: not aborted.
 
   // By parameter index, in the engine; set by FindParameters.
   std::vector<const void*> value_addresses_;

@@ -63,6 +63,14 @@ absl::StatusOr<std::string> Rank::Blame() const {
   return blame;
 }
 
+absl::StatusOr<uint64_t> Rank::StateBytes() const {
+  commsched_step_plan_info_t info = commsched_step_plan_info_init();
+  TRAINER_RETURN_IF_ERROR(
+      FromEngine(commsched_step_plan_get_info(step_plan_.get(), &info)));
+  return info.parameter_bytes + info.gradient_bytes + info.optimizer_bytes +
+         info.arena_bytes;
+}
+
 absl::StatusOr<commsched_engine_info_t> Rank::Info() {
   commsched_engine_info_t info = commsched_engine_info_init();
   TRAINER_RETURN_IF_ERROR(

@@ -167,14 +167,14 @@ absl::Status Run::CreateRanks() {
   return absl::OkStatus();
 }
 
-// Ranks share this machine. Looked at when the first rank has its memory,
-// and before the others touch theirs.
+// Ranks share this machine. Looked at before any of them has the memory of its
+// model.
 absl::Status Run::CheckMemory() const {
-  const auto info = ranks_[0]->Info();
-  if (!info.ok()) return info.status();
+  const auto state_bytes = ranks_[0]->StateBytes();
+  if (!state_bytes.ok()) return state_bytes.status();
   const auto activations =
       static_cast<uint64_t>(ranks_[0]->model().activation_bytes());
-  const uint64_t rank = info->state_bytes + activations;
+  const uint64_t rank = *state_bytes + activations;
   const auto limit = static_cast<uint64_t>(PhysicalBytes());
   const auto ranks =
       static_cast<uint64_t>(NumSharing(options_, ranks_[0]->context()));
@@ -182,7 +182,7 @@ absl::Status Run::CheckMemory() const {
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%d ranks take %d bytes of memory, each %d of model state and %d of "
       "activations; the machine has %d",
-      ranks, ranks * rank, info->state_bytes, activations, limit));
+      ranks, ranks * rank, *state_bytes, activations, limit));
 }
 
 absl::StatusOr<Report> Run::Go() {

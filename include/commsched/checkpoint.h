@@ -7,9 +7,9 @@
 /// and bucket size.
 ///
 /// Saving, per rank:                      Loading, per rank:
-///   saver_create   after build             checkpoint_open (once for all ranks
+///   saver_create   of the engine           checkpoint_open (once for all ranks
 ///   saver_save     between steps           of a process, if they like)
-///   saver_wait     before the end          checkpoint_load   after build
+///   saver_wait     before the end          checkpoint_load   into the engine
 ///
 /// Files are named after step, run and rank. Each is written under another
 /// name, brought to the disk and renamed; the index last, by the rank that
@@ -104,7 +104,6 @@ typedef struct commsched_engine_metadata {
 ///                                 a checkpoint of a run that this one has not
 ///                                 gone on from, without `overwrite`; a saver
 ///                                 of this rank, run and slice is there
-///            FAILED_PRECONDITION  the engine is not built
 ///            PERMISSION_DENIED    nothing can be written there
 ///            RESOURCE_EXHAUSTED   no memory, no thread
 ///            UNAVAILABLE          another run saves to the folder: names it
@@ -252,8 +251,7 @@ COMMSCHED_API const char* commsched_engine_checkpoint_metadata(
 /// Errors:    INVALID_ARGUMENT     NULL; a tensor of another shape or dtype;
 ///                                 one is missing or is no parameter
 ///            DATA_LOSS            a checksum is wrong, or a file was cut off
-///            FAILED_PRECONDITION  not built, or not drained since the last
-///                                 step
+///            FAILED_PRECONDITION  not drained since the last step
 ///            NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNAVAILABLE
 ///                                 of the disk
 ///            or the session's first failure
@@ -290,7 +288,7 @@ COMMSCHED_API commsched_status_t commsched_engine_checkpoint_export(
 /// Errors:    INVALID_ARGUMENT     no such rank; on `root` NULL, another count
 ///                                 than the parameter's
 ///            NOT_FOUND            no such parameter
-///            FAILED_PRECONDITION  not built, or within a step
+///            FAILED_PRECONDITION  within a step
 ///            DEADLINE_EXCEEDED    a member did not call
 ///            RESOURCE_EXHAUSTED   no memory for the parameter
 ///            or the session's first failure, or the pool's
@@ -307,7 +305,6 @@ COMMSCHED_API commsched_status_t commsched_engine_gather_parameter(
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL
 ///            NOT_FOUND            no such parameter
-///            FAILED_PRECONDITION  not built
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_master_range(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
@@ -321,8 +318,7 @@ COMMSCHED_API commsched_status_t commsched_engine_master_range(
 /// Blocks:    while the optimizer's state is read from its pool.
 /// Errors:    INVALID_ARGUMENT     NULL, another count
 ///            NOT_FOUND            no such parameter
-///            FAILED_PRECONDITION  not built, or not drained since the last
-///                                 step
+///            FAILED_PRECONDITION  not drained since the last step
 ///            or the session's first failure, or the pool's
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_get_master_range(

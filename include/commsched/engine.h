@@ -1,8 +1,8 @@
 /// The reference engine: ZeRO-0/1/2/3 data parallelism on the public C ABI.
 ///
-/// The caller describes a model (model.h) and calls begin/end around each pass
-/// of a module (pass.h); the engine lays parameters out in buckets, builds the
-/// graph, plans it and runs it. Library: libcommsched_engine.
+/// The caller describes a model (model.h), makes a step plan of it
+/// (step_plan.h), and calls begin/end around each pass of a module (pass.h);
+/// the engine runs the plan on one rank. Library: libcommsched_engine.
 ///
 /// A step, per rank:
 ///   step_begin
@@ -65,6 +65,7 @@
 #include "commsched/engine_kernels.h"
 #include "commsched/engine_order.h"
 #include "commsched/engine_types.h"
+#include "commsched/engine_values.h"
 #include "commsched/model.h"
 #include "commsched/optimizer.h"
 #include "commsched/pass.h"
@@ -75,167 +76,76 @@
 extern "C" {
 #endif
 
+/// What a rank gives an engine, beside the step plan that says what ranks do.
+/// What both speak of, such as clipping, must fit.
 typedef struct commsched_engine_desc {
   uint64_t struct_size;
-  /// What the rank does in a step, and of which model; kept. Then `model` is
-  /// NULL, and so are or 0 the fields that shape a step: those that
-  /// commsched_step_plan_options_t has by the same name. NULL: the engine plans
-  /// for itself, by these fields.
+  /// What the rank does in a step, of which model, and with which optimizer
+  /// (step_plan.h). The engine keeps it.
   const commsched_step_plan_t* step_plan;
   commsched_context_t* context;
-  /// Data-parallel ranks. Where a norm is computed: all of the world, or
-  /// `norm_group` says who has the rest of the model.
+  /// Data-parallel ranks, as many as the step plan is for. Where a norm is
+  /// computed: all of the world, or `norm_group` says who has the rest of the
+  /// model.
   commsched_group_t* group;
-  /// What is trained. It is read when the engine is prepared, or built, and may
-  /// be added to until then. The engine keeps it.
-  commsched_model_t* model;
   /// Those of the model, commsched_model_add_group(), in the order of their
   /// ids: groups[0] is the group 1. Copied, and each used as `group` is.
   commsched_group_t* const* groups;
   uint64_t num_groups;
-  uint32_t zero_stage;  ///< 0 to 3: docs/engine.md.
-  /// Backwards per optimizer step; 0 means 1. A window of N backwards, each of
-  /// M accumulated micro-batches, is N x M of them. At most 2^20 forwards and
-  /// backwards of modules per step.
-  uint32_t micro_batches;
-  /// As if of fp32, whatever the dtypes. 0: 25 MiB. See `bucket_merge`.
-  uint64_t bucket_bytes;
-  /// Window, schedule, deterministic, ...; NULL: defaults. Copied.
-  /// `arena_bytes` bounds the gradient buckets of stages 2 and 3, which share
-  /// memory; 0: those of the modules that run while a bucket is reduced, or
-  /// half of all, if that is less and enough for each module.
-  /// Stage 3: see `max_live_bytes`.
-  const commsched_plan_options_t* plan;
-  /// What steps the weights: commsched_adamw(), commsched_sgd(), or a table of
-  /// the caller's (optimizer.h). NULL: AdamW with 0.9, 0.95 and 1e-8. Copied.
-  const commsched_optimizer_table_t* optimizer;
-  float weight_decay;      ///< For parameters of two or more dimensions.
-  float clip_norm;         ///< 0: no clipping.
-  uint32_t measure_steps;  ///< Measure ops in this many first steps; 0: none.
-  const commsched_engine_kernels_t* kernels;  ///< NULL: all ours. Copied.
-  commsched_trace_t* trace;                   ///< NULL: record nothing.
-  int64_t launch_timeout_ns;                  ///< Of the session.
-  /// Of the first and the last bucket, if less than `bucket_bytes`: the next
-  /// forward waits for the first, and reduction begins with the last. 0: all
-  /// buckets alike.
-  uint64_t edge_bucket_bytes;
-  /// What the step is planned for: the link above all, without which priority
-  /// is guesswork. Equal on all ranks; `op_cost_ns` must be NULL. NULL:
-  /// defaults. Copied.
-  const commsched_cost_profile_t* profile;
-  /// Stage 3: most memory for what is whole on a rank for a while, parameter
-  /// buckets from their gather to their last use and gradient buckets; the
-  /// arena takes no more. A bucket that is used again soon stays if there is
-  /// room, others are gathered again; what room is left is for gathering ahead
-  /// of use. 0: what a module needs while the buckets of the next one are
-  /// gathered, so that stage 3 takes less than stage 2. A limit above all of
-  /// them, such as UINT64_MAX: every bucket is gathered once per step, which
-  /// sends a third less. `plan->arena_bytes` limits the same memory.
-  uint64_t max_live_bytes;
-  /// Stage 3: parameters of fewer bytes, as if of fp32, stay whole on every
-  /// rank, beside `max_live_bytes`. They have buckets of their own, gathered
-  /// after the optimizer as in stage 1. 0: none.
-  uint64_t persist_below;
-  /// With several micro-batches: most memory for gradient buckets that
-  /// accumulate whole over all backwards of a step, to be reduced once, under
-  /// the last. Those are chosen whose reductions take the link longest.
-  /// The others are reduced in every micro-batch, and the results added in
-  /// their order, in fp32: that takes memory for a second
-  /// gradient shard, and for the whole bucket only until its reduction is done.
-  /// 0: no limit; 1: no bucket accumulates. In stages 0 and 1 gradients have
-  /// memory for all the time, so that a limit costs memory; it is there for
-  /// equal results.
-  uint64_t accumulate_bytes;
-  /// 1: forwards may be left out, with their backwards (top of this file). 0:
-  /// a call out of order is an error, also on the way to a later module.
-  uint32_t allow_skipped_modules;
-  /// Precision, each commsched_dtype_t: F32 (0), F16 or BF16. What the model
-  /// computes with, and of the memory that backward adds to, where a parameter
-  /// has no dtype of its own (model.h). Unless F32, fp32
-  /// master weights are kept beside it, sharded like the optimizer's state; the
-  /// optimizer steps these and rounds. Gradients add up over micro-batches in
-  /// fp32: then a bucket that accumulates whole has memory for the sum, too, to
-  /// which the gradients of each micro-batch are added after their backward.
-  uint32_t parameter_dtype;
-  /// Of gradients that travel: ranks sum in fp32, and round the mean to it.
-  uint32_t reduce_dtype;
-  /// Dynamic loss scaling, for gradients of fp16 above all: the first scale, a
-  /// power of two from 1 to 2^24. 0: none. The caller multiplies the loss by
-  /// what commsched_engine_loss_scale_address() points to, the optimizer
-  /// divides gradients by it. If a reduced gradient is not finite, on any rank,
-  /// all skip the step (`max_skipped_steps`), and the scale halves; after
+  /// Ranks that hold the other parts of the model, and this one, over which the
+  /// norm and what it decides go, too: those of tensor parallelism, of a
+  /// pipeline, or both; as many as `norm_members` of the step plan. Each
+  /// element counts once: a parameter that several of them hold says so
+  /// (`counted_elsewhere`). No other rank of `group` is in it. All of these
+  /// ranks have the same `clip_norm`, `loss_scale` and so on, and take steps
+  /// together. A group of this rank alone: `group` has all of the model,
+  /// whatever other ranks of the world do. NULL: `group` is the world, or there
+  /// is no norm.
+  commsched_group_t* norm_group;
+  float weight_decay;  ///< For parameters of two or more dimensions.
+  /// Of a step plan that `clips`: the largest norm. 0: none, but that of
+  /// commsched_engine_update_args_t.
+  float clip_norm;
+  /// Of a step plan that `scales_loss`, and only then: the first scale, a power
+  /// of two from 1 to 2^24. Dynamic loss scaling is for gradients of fp16 above
+  /// all. The caller multiplies the loss by what
+  /// commsched_engine_loss_scale_address() points to, the optimizer divides
+  /// gradients by it. If a reduced gradient is not finite, on any rank, all
+  /// skip the step (`max_skipped_steps`), and the scale halves; after
   /// `loss_scale_window` steps in a row without that it doubles, from 1 to
   /// 2^24.
   float loss_scale;
   uint32_t loss_scale_window;  ///< 0: 2000.
-  /// Stage 3: most bytes of buckets that are gathered before the modules that
-  /// use them come: how far ahead. A bucket of more bytes is gathered when the
-  /// module before its first one has ended. 0: as far as memory allows.
-  uint64_t prefetch_bytes;
-  /// Where the optimizer's state lies, with master weights that are kept beside
-  /// a copy: of each rank in a pool of its own, of all or of none. A bucket's
-  /// state is copied to memory for its step and back, on a worker thread, so
-  /// that copies run beside compute and collectives. NULL: in memory. The table
-  /// is copied.
+  /// So many steps skipped in a row fail the engine on every rank: something
+  /// is wrong with the model or its data. 0: 50. A dynamic loss scale skips at
+  /// most 24 on its way down. Counted from the last load on.
+  uint32_t max_skipped_steps;
+  /// 1: forwards may be left out, with their backwards (top of this file). 0:
+  /// a call out of order is an error, also on the way to a later module.
+  uint32_t allow_skipped_modules;
+  /// 1: the first forward says in which order modules run, as after
+  /// commsched_engine_record_order(), on all ranks.
+  uint32_t record_order;
+  uint32_t measure_steps;  ///< Measure ops in this many first steps; 0: none.
+  /// On which the model computes, and so do the engine's kernels: the calling
+  /// thread (0), or for ranks on a CUDA device a stream of it, on which calls
+  /// then enqueue, and do not wait. See "On a device" above.
+  commsched_stream_t compute_stream;
+  const commsched_engine_kernels_t* kernels;  ///< NULL: all ours. Copied.
+  const commsched_engine_memory_t* memory;    ///< NULL: all ours. Copied.
+  /// Of a step plan that `offloads`, and only then: where the optimizer's state
+  /// lies, with master weights that are kept beside a copy, of each rank in a
+  /// pool of its own. A bucket's state is copied to memory for its step and
+  /// back, on a worker thread, so that copies run beside compute and
+  /// collectives. The table is copied.
   const commsched_pool_t* optimizer_pool;
-  /// Most memory for state that is on its way: whole buckets, of which so many
-  /// are fetched before the optimizer begins. 0: two of the largest.
-  uint64_t offload_staging_bytes;
+  commsched_trace_t* trace;  ///< NULL: record nothing.
   /// Of the session that runs the steps, as in commsched_session_desc_t: names
   /// of observer plugins, separated by commas, and where the flight record
   /// goes, a file per rank. NULL: none. Copied.
   const char* observers;
   const char* flight_path;
-  /// A step with a reduced gradient that is not finite, on any rank, is skipped
-  /// on all: weights and the optimizer's state stay as they are, and it is
-  /// counted (commsched_engine_info_t). So wherever a norm is computed, that is
-  /// with `clip_norm` or `loss_scale`; 1: without them, too, for which the
-  /// optimizer waits for all reductions. 0, and no norm: such a step poisons
-  /// the weights.
-  uint32_t check_finite;
-  /// So many steps skipped in a row fail the engine on every rank: something
-  /// is wrong with the model or its data. 0: 50. A dynamic loss scale skips at
-  /// most 24 on its way down. Counted from the last load on.
-  uint32_t max_skipped_steps;
-  /// On which the model computes, and so do the engine's kernels: the calling
-  /// thread (0), or for ranks on a CUDA device a stream of it, on which calls
-  /// then enqueue, and do not wait. See "On a device" above.
-  commsched_stream_t compute_stream;
-  const commsched_engine_memory_t* memory;  ///< NULL: all ours. Copied.
-  /// 1: commsched_engine_norm() is called, also where neither `clip_norm` nor
-  /// `loss_scale` nor `check_finite` makes the engine compute a norm. 0, and
-  /// none of these: no norm is computed.
-  uint32_t norm;
-  /// Of how many option sets commsched_engine_update() is given values, if it
-  /// is given any. Each parameter is of one of them.
-  uint32_t option_sets;
-  /// Ranks that hold the other parts of the model, and this one, over which the
-  /// norm and what it decides go, too: those of tensor parallelism, of a
-  /// pipeline, or both. Each element counts once: a parameter that several of
-  /// them hold says so (`counted_elsewhere`). No other rank of `group` is in
-  /// it. All of these ranks have the same `clip_norm`, `loss_scale` and so on,
-  /// and take steps together. A group of this rank alone: `group` has all of
-  /// the model, whatever other ranks of the world do. NULL: `group` is the
-  /// world, or there is no norm.
-  commsched_group_t* norm_group;
-  /// commsched_bucket_merge_t: whether buckets of other bytes than
-  /// `bucket_bytes` are taken, from the half of them to 64 times, if a step is
-  /// predicted to get shorter, or as long with fewer of them, and to take no
-  /// more than a thirty-second more memory.
-  uint32_t bucket_merge;
-  /// 1: commsched_engine_gradient_ready() is called, so that a bucket can be
-  /// reduced in the middle of a pass: with an op of its own, once all gradients
-  /// that the pass adds to it are ready. 0: at the end of the pass.
-  uint32_t gradient_ready;
-  /// 1: commsched_engine_gradient_absent() is called, so that the ranks tell
-  /// each other at the end of a step which gradients are absent: 8 bytes for
-  /// each parameter, which the optimizer waits for. 0: every gradient counts.
-  uint32_t absent_gradients;
-  /// 1: a step can be cancelled on all ranks (commsched_engine_step_cancel())
-  /// until update, in every stage, with a norm or without: a rank that does
-  /// tells the others with a word of its own at the end of the step. 0: with
-  /// the norm, where ranks exchange one, unless `absent_gradients` is 1.
-  uint32_t cancel_all;
+  int64_t launch_timeout_ns;  ///< Of the session.
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -253,32 +163,55 @@ static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
 /// Since:     0.1
 COMMSCHED_API const char* commsched_engine_last_error(void);
 
-/// Creates an engine for a model.
+/// Creates an engine: allocates all memory that its steps use, compares what
+/// the members of the engine's group have, and creates the sessions. Parameters
+/// and optimizer state start as zeros.
 ///
-/// Ownership: `desc` is read during the call. Context, groups and trace must
-///            live until commsched_engine_build() has succeeded; then the
-///            engine holds what it needs of them. The handle of the model may
-///            be destroyed at any time. What `user` of the kernels
-///            and of the pool points to must outlive the engine. Release with
+/// Compared are modules and parameters, in order, with names, shapes and uses,
+/// what modules have within, and those options that have a say in the results:
+/// stage, micro-batches, dtypes, optimizer and its constants, decay, clipping,
+/// loss scale, sizes of buckets (docs/engine.md). Engines of other groups, as
+/// the halves of a tensor-parallel model, may differ.
+///
+/// A rank that fails alone tells the others: if it fails on one rank it fails
+/// on all ranks of the world, at once. Each of them may then create an engine
+/// again.
+///
+/// Ownership: `desc` is read during the call. The engine keeps the step plan
+///            and what it needs of context, groups and trace: their handles may
+///            be destroyed afterwards, or, with `record_order`, once the order
+///            is recorded. What `user` of the kernels, of the pool and of the
+///            optimizer points to must outlive the engine. Release with
 ///            commsched_engine_destroy().
-/// Threads:   any.
-/// Blocks:    never: local.
-/// Errors:    INVALID_ARGUMENT  NULL, one of `groups` among them, a size of a
-///                              struct that is 0 or unknown, a stage above 3,
-///                              an option of stage 3 with another stage, a
-///                              table of an optimizer that says neither
-///                              element_wise nor whole_tensors, or that its own
-///                              check refuses, a negative or non-finite
-///                              hyper-parameter, a dtype that is not F32, F16
-///                              or BF16, a loss scale that is none, a pool
-///                              without a function, staging bytes without pool,
-///                              a norm with a group of some ranks only and no
-///                              norm_group, a rank in both groups, half of an
-///                              allocator, a compute stream that is not of the
-///                              rank's device
+/// Threads:   any; one per rank at a time.
+/// Blocks:    until all ranks of the world have called, at most
+///            `launch_timeout_ns`.
+/// Errors:    INVALID_ARGUMENT     NULL, one of `groups` among them, a size of
+///                                 a struct that is 0 or unknown; what does not
+///                                 fit the step plan, in number, size or
+///                                 whether it is there: `group`, `groups`,
+///                                 `norm_group`, `clip_norm`, `loss_scale`,
+///                                 `optimizer_pool`; an activation without
+///                                 memory; a negative or non-finite
+///                                 hyper-parameter, a loss scale that is none,
+///                                 a pool without a function, a norm with a
+///                                 group of some ranks only and no norm_group,
+///                                 a rank in both groups, half of an allocator,
+///                                 a compute stream that is not of the rank's
+///                                 device
+///            FAILED_PRECONDITION  two ranks differ: names the first difference
+///                                 and both ranks' values; another rank cannot
+///                                 create its engine, or its plan differs; an
+///                                 order that cannot be recorded
+///            RESOURCE_EXHAUSTED   more memory than the machine has for all
+///                                 ranks on it; no memory
 ///            UNIMPLEMENTED        something that is not there on a device; a
 ///                                 build without CUDA's compiler
-///            UNAVAILABLE          the device's kernels cannot be loaded
+///            NOT_FOUND            no observer of that name
+///            UNAVAILABLE          the device's kernels cannot be loaded; the
+///                                 flight record cannot be made
+///            and those of commsched_session_create(). On error there is no
+///            engine, and `*out_engine` is not written.
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_create(
     const commsched_engine_desc_t* desc, commsched_engine_t** out_engine);
@@ -291,67 +224,15 @@ COMMSCHED_API commsched_status_t commsched_engine_create(
 /// Since:     0.1
 COMMSCHED_API void commsched_engine_destroy(commsched_engine_t* engine);
 
-/// Does the part of commsched_engine_build() that is this rank's alone: lays
-/// out, plans, and allocates all but the arena. Nothing can be added to the
-/// model afterwards; after an error it can.
-///
-/// Optional. Of a rank that fails here the others learn nothing, and wait for
-/// it in build until `launch_timeout_ns` is over; one that fails within build
-/// tells them.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    FAILED_PRECONDITION  prepared or built already, no parameters
-///            INVALID_ARGUMENT     `groups` are not those of the model, in
-///                                 number or size; an activation without
-///                                 memory; a collective over the engine's group
-///                                 whose counts do not fit its size
-///            RESOURCE_EXHAUSTED   more memory than the machine has for all
-///                                 ranks of the group; no memory; an arena
-///                                 limit that is too small, or a
-///                                 `max_live_bytes` (names the module that
-///                                 needs most)
-///            OUT_OF_RANGE         too many `micro_batches` to plan
-///            and those of commsched_plan_build()
-/// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_engine_prepare(commsched_engine_t* engine);
-
-/// Prepares, unless that is done, compares what the members of the engine's
-/// group have registered, and creates the session. Nothing can be added to the
-/// model afterwards. All memory that steps use is there then; parameters and
-/// optimizer state start as zeros.
-///
-/// Compared are modules and parameters, in order, with names, shapes and uses,
-/// what modules have within, and those options that have a say in the results:
-/// stage, micro-batches, dtypes, optimizer and its constants, decay, clipping,
-/// loss scale, sizes of buckets (docs/engine.md). Engines of other groups, as
-/// the halves of a tensor-parallel model, may differ. If it fails on one rank
-/// it fails on all ranks of the world, at once.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    until all ranks of the world have called, at most
-///            `launch_timeout_ns`.
-/// Errors:    FAILED_PRECONDITION  built already; no parameters; two ranks
-///                                 registered something else: names the first
-///                                 difference and both ranks' values; another
-///                                 rank cannot prepare, or its plan differs
-///            NOT_FOUND            no observer of that name
-///            UNAVAILABLE          the flight record cannot be made
-///            and those of commsched_engine_prepare() and
-///            commsched_session_create()
-/// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_engine_build(commsched_engine_t* engine);
-
 /// Goes on with another step plan: for passes whose order has changed for good,
 /// other limits of memory, another link. It must be for the same state: the
 /// same modules and parameters in the same buckets, stage, micro-batches,
-/// dtypes and optimizer. Drains; addresses of gradients may be others
-/// afterwards. Collective: all ranks of the world replan between the same
-/// steps.
+/// dtypes and optimizer, whose table stays that of the first plan. Drains;
+/// addresses of gradients may be others afterwards. Collective: all ranks of
+/// the world replan between the same steps.
 ///
-/// Ownership: the plan is kept.
+/// Ownership: the plan is kept. Context, groups and trace, of which it makes
+///            new sessions, must still be there.
 /// Threads:   one per engine at a time.
 /// Blocks:    as commsched_engine_drain(), and until all ranks of the world
 ///            have called, at most `launch_timeout_ns`.
@@ -363,119 +244,6 @@ commsched_engine_build(commsched_engine_t* engine);
 /// Since:     0.3
 COMMSCHED_API commsched_status_t commsched_engine_replan(
     commsched_engine_t* engine, const commsched_step_plan_t* step_plan);
-
-/// Sets a parameter's values before the first step, or after a drain. Every
-/// rank must give the same values, and stores those that it keeps; the next
-/// step_begin compares them. Optimizer state is left as it is.
-///
-/// Shape:     `count` elements, row-major: all of the parameter.
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL, another count than the parameter's
-///            NOT_FOUND            no such parameter
-///            FAILED_PRECONDITION  not built, or not drained since the last
-///                                 step
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_set_parameter(
-    commsched_engine_t* engine, commsched_parameter_id_t parameter,
-    const float* values, uint64_t count);
-
-/// The elements of a parameter whose values this rank keeps: all of them, but
-/// in stage 3 those in its shard of the bucket, which may be none (`*out_count`
-/// 0), unless the parameter is one that stays whole.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL
-///            NOT_FOUND            no such parameter
-///            FAILED_PRECONDITION  not built
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_parameter_range(
-    commsched_engine_t* engine, commsched_parameter_id_t parameter,
-    uint64_t* out_offset, uint64_t* out_count);
-
-/// commsched_engine_set_parameter() for the `count` elements from `offset` on:
-/// a rank need not make those that it does not keep.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    as commsched_engine_set_parameter(); INVALID_ARGUMENT if they are
-///            not all elements of the parameter
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_set_parameter_range(
-    commsched_engine_t* engine, commsched_parameter_id_t parameter,
-    uint64_t offset, const float* values, uint64_t count);
-
-/// Reads a parameter's values, of `parameter_dtype`, as fp32: before the first
-/// step, after a drain, or within an evaluation. In stage 3 within the
-/// forwards, of an evaluation, of modules that use the parameter, unless it is
-/// one that stays whole.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    as commsched_engine_set_parameter(); the session's first failure,
-///            naming the buffer, if that left the parameter's values poisoned
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
-    commsched_engine_t* engine, commsched_parameter_id_t parameter,
-    float* out_values, uint64_t count);
-
-/// Addresses of a parameter's values, of `parameter_dtype`, and its gradient,
-/// of `parameter_dtype`, fixed after build. Values may be read within forward
-/// and backward of modules that use the parameter, and between a drain and the
-/// next step. The gradient may be added to (+=) within backward of those
-/// modules: the engine zeroes it before the first of a step, and at other times
-/// its memory may hold something else.
-///
-/// In stages 2 and 3 the gradient's address is another one in each micro-batch,
-/// and NULL outside of backwards that use the parameter, if its bucket is
-/// reduced in each (`accumulate_bytes`): ask after each begin.
-///
-/// In stage 3 the address of the values holds until the end of the forward or
-/// backward in which the call was made, and is NULL outside of those that use
-/// the parameter: ask after each begin. Not so for parameters that stay whole.
-///
-/// Ownership: the engine's, for its life.
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL
-///            NOT_FOUND            no such parameter
-///            FAILED_PRECONDITION  not built
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_parameter_address(
-    commsched_engine_t* engine, commsched_parameter_id_t parameter,
-    const void** out_values, void** out_gradient);
-
-/// Where a parameter is in a pass. Never grows.
-typedef struct commsched_parameter_place {
-  commsched_parameter_id_t parameter;
-  uint32_t reserved;   ///< 0.
-  const void* values;  ///< NULL in a BACKWARD_WEIGHT, if it is gathered.
-  /// NULL in passes that add to no gradients, and of a frozen parameter.
-  void* gradient;
-} commsched_parameter_place_t;
-
-/// Addresses of all parameters of a pass's module in that pass, its own first
-/// and then those that it uses of others, each in the order in which they were
-/// added: as commsched_engine_parameter_address() gives them within the pass.
-/// The same from build to replan. Of a module that comes several times in a
-/// micro-batch: of the first time, and with `fixed_addresses` of each.
-///
-/// Ownership: `pass` is read during the call. The memory is the engine's: what
-///            is there outside of the pass may be something else.
-/// Shape:     `out_places` has room for `count`; `*out_count`: how many the
-///            module has, of which so many were written as there was room for.
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL, but for `out_places` with `count` 0;
-///                                 an unknown kind; a pass that the step plan
-///                                 does not have
-///            FAILED_PRECONDITION  not built, or an order is recorded
-/// Since:     0.3
-COMMSCHED_API commsched_status_t commsched_engine_addresses(
-    commsched_engine_t* engine, const commsched_pass_t* pass,
-    commsched_parameter_place_t* out_places, uint64_t count,
-    uint64_t* out_count);
 
 /// How a step differs from the planned one.
 typedef struct commsched_step_desc {
@@ -498,7 +266,7 @@ static inline commsched_step_desc_t commsched_step_desc_init(void) {
 /// call of a step and commsched_engine_drain() return that failure, in order or
 /// not.
 ///
-/// The first one after build, after values were set that several ranks store,
+/// The first one of an engine, after values were set that several ranks store,
 /// or after a checkpoint was loaded compares checksums of such values, of the
 /// optimizer's state in stage 0, and the number of steps, among the members of
 /// the engine's group. So these set and load between the same steps. In stage 3
@@ -581,7 +349,7 @@ COMMSCHED_API commsched_status_t commsched_engine_gradient_begin(
 /// Blocks:    never.
 /// Errors:    NOT_FOUND            no such parameter
 ///            FAILED_PRECONDITION  as gradient_begin; `gradient_ready` of the
-///                                 engine's description is 0; it was ready in
+///                                 step plan is 0; it was ready in
 ///                                 this pass before; ops are to come
 ///            or the session's first failure
 /// Since:     0.3
@@ -602,7 +370,7 @@ COMMSCHED_API commsched_status_t commsched_engine_gradient_ready(
 /// Blocks:    never.
 /// Errors:    NOT_FOUND            no such parameter
 ///            FAILED_PRECONDITION  as gradient_begin; `absent_gradients` of the
-///                                 engine's description is 0; it was ready or
+///                                 step plan is 0; it was ready or
 ///                                 absent in this pass before
 ///            or the session's first failure
 /// Since:     0.3
@@ -629,7 +397,7 @@ enum {
 /// cancelled: weights, the optimizer's state, its number of steps and the loss
 /// scale stay as they are, and the step counts among those that were skipped.
 /// The ranks tell each other with `cancel_all` or `absent_gradients` of the
-/// engine's description, also ranks of `norm_group`; without them with the
+/// step plan, also ranks of `norm_group`; without them with the
 /// norm, if they exchange one and it was not read.
 ///
 /// After update nothing is left to cancel, and the call does nothing.
@@ -704,7 +472,7 @@ typedef struct commsched_engine_update_args {
   uint64_t struct_size;
   float lr;           ///< The learning rate.
   float clip_norm;    ///< 0: that of the engine's description.
-  uint32_t num_sets;  ///< 0, or `option_sets` of the engine's description.
+  uint32_t num_sets;  ///< 0, or `option_sets` of the step plan.
   /// By option set. NULL: `lr` for all parameters, `weight_decay` of the
   /// description for those of two or more dimensions, the table's betas.
   const commsched_option_values_t* sets;
@@ -760,7 +528,7 @@ commsched_engine_step_end(commsched_engine_t* engine);
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    until the gathers are complete.
-/// Errors:    FAILED_PRECONDITION  not built, or within a step
+/// Errors:    FAILED_PRECONDITION  within a step
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
@@ -790,28 +558,14 @@ COMMSCHED_API commsched_status_t
 commsched_engine_evaluation_end(commsched_engine_t* engine);
 
 /// Fails steps and evaluations with ABORTED and `reason` on every rank, as
-/// commsched_session_abort() does for one session. Does nothing before build.
+/// commsched_session_abort() does for one session.
 ///
 /// Ownership: `reason` is copied.
-/// Threads:   any, once build has returned.
+/// Threads:   any.
 /// Blocks:    never.
 /// Since:     0.1
 COMMSCHED_API void commsched_engine_abort(commsched_engine_t* engine,
                                           const char* reason);
-
-/// Address of the loss scale, fixed after build: what the loss is to be
-/// multiplied by before it is differentiated. 1 without `loss_scale`. To be
-/// read within forwards and backwards, on the stream on which these compute:
-/// update changes it there.
-///
-/// Ownership: the engine's, for its life.
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL
-///            FAILED_PRECONDITION  not built
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_loss_scale_address(
-    commsched_engine_t* engine, const double** out_scale);
 
 #ifdef __cplusplus
 }

@@ -38,8 +38,7 @@ commsched_engine_loss_scale_info_init(void) {
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, `struct_size` not set
-///            FAILED_PRECONDITION  not built, or not drained since the last
-///                                 step
+///            FAILED_PRECONDITION  not drained since the last step
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_get_loss_scale(const commsched_engine_t* engine,
@@ -93,13 +92,11 @@ static inline commsched_engine_info_t commsched_engine_info_init(void) {
   return info;
 }
 
-/// Fills `out_info`, made by commsched_engine_info_init(). From
-/// commsched_engine_prepare() on, which has decided the layout and the plan.
+/// Fills `out_info`, made by commsched_engine_info_init().
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, `struct_size` not set
-///            FAILED_PRECONDITION  not prepared
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_get_info(
     const commsched_engine_t* engine, commsched_engine_info_t* out_info);
@@ -134,7 +131,6 @@ static inline commsched_engine_bucket_info_t commsched_engine_bucket_info_init(
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, `struct_size` not set
 ///            NOT_FOUND            no such bucket
-///            FAILED_PRECONDITION  not prepared
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_get_bucket_info(
     const commsched_engine_t* engine, uint64_t bucket,
@@ -155,7 +151,7 @@ COMMSCHED_API commsched_status_t commsched_engine_get_bucket_info(
 COMMSCHED_API commsched_status_t commsched_engine_op_costs(
     const commsched_engine_t* engine, int64_t* out_ns, uint64_t num_ops);
 
-/// Returns the engine's plan: for explain and predict. NULL before prepare.
+/// Returns the engine's plan: for explain and predict.
 ///
 /// Ownership: the engine's, for its life.
 /// Threads:   one per engine at a time.
@@ -163,7 +159,8 @@ COMMSCHED_API commsched_status_t commsched_engine_op_costs(
 COMMSCHED_API commsched_plan_t* commsched_engine_plan(
     commsched_engine_t* engine);
 
-/// Returns the engine's session: for counters and abort. NULL before build.
+/// Returns the engine's session: for counters and abort. NULL
+/// while an order is recorded.
 ///
 /// Ownership: the engine's, for its life.
 /// Threads:   one per engine at a time.

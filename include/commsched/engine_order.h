@@ -21,8 +21,9 @@ extern "C" {
 /// come behind the one registered before them. Buckets stay as laid out; they
 /// are gathered, reduced and stepped in the order of first use.
 ///
-/// Before build, or between steps, where the next forward may have another
-/// order than those before. Then it drains, and is collective.
+/// Between steps, where the next forward may have another order than those
+/// before; of the first forward `record_order` of the description says it.
+/// Drains, and is collective.
 ///
 /// Until the order is recorded, context, group and trace must live;
 /// commsched_engine_session() returns NULL, and commsched_engine_plan(), like
@@ -32,11 +33,11 @@ extern "C" {
 /// module, in memory for one, and the ranks must begin the same modules.
 ///
 /// Threads:   one per engine at a time.
-/// Blocks:    before build never; else as commsched_engine_drain(). The call
-///            that ends the recorded forward blocks as commsched_engine_build()
-///            does. It fails with FAILED_PRECONDITION, naming it, if a module
-///            was left out that must not be; or, finally, as build does, also
-///            if the ranks have recorded different orders.
+/// Blocks:    as commsched_engine_drain(). The call that ends the recorded
+///            forward blocks as commsched_engine_create() does. It fails with
+///            FAILED_PRECONDITION, naming it, if a module was left out that
+///            must not be; or, finally, as creating does, also if the ranks
+///            have recorded different orders.
 /// Errors:    FAILED_PRECONDITION  within a step; a module has ops or
 ///                                 collectives within (model.h)
 ///            or the session's first failure

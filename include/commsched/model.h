@@ -24,10 +24,10 @@
 /// activations happen to hold: all ranks that exchange leave it out together.
 ///
 /// Several engines can have one model, such as those of ranks that are threads
-/// of one process, unless it has activations, whose memory is one rank's. An
-/// engine keeps the model that it was created with, so that the handle may be
-/// destroyed before the engine. Once an engine is prepared with it, a model is
-/// closed: it takes no more.
+/// of one process, unless it has activations, whose memory is one rank's. A
+/// step plan keeps the models that it was made of, so that their handles may be
+/// destroyed before it. Once a step plan is made of it, a model is closed: it
+/// takes no more.
 ///
 /// Conventions: commsched.h. Functions here leave their message where
 /// commsched_last_error() finds it. One thread at a time adds to a model.
@@ -60,7 +60,7 @@ typedef struct commsched_parameter_desc {
   const uint64_t* dims;
   uint32_t num_dims;
   commsched_module_id_t module;  ///< The owner: the first module to use it.
-  /// 1: its values and gradients are of `dtype`. 0: of the engine's
+  /// 1: its values and gradients are of `dtype`. 0: of the step plan's
   /// `parameter_dtype`.
   uint32_t has_dtype;
   uint32_t dtype;  ///< commsched_dtype_t: F32, F16 or BF16.
@@ -171,7 +171,7 @@ commsched_module_collective_desc_init(void) {
 COMMSCHED_API commsched_status_t
 commsched_model_create(commsched_model_t** out_model);
 
-/// Releases the handle. Engines that were created with the model keep it.
+/// Releases the handle. Step plans that were made of the model keep it.
 /// Accepts NULL.
 ///
 /// Threads:   any, once per handle.
@@ -189,7 +189,7 @@ COMMSCHED_API void commsched_model_destroy(commsched_model_t* model);
 /// Errors:    INVALID_ARGUMENT     NULL, an empty name, a hint that is negative
 ///                                 or not finite
 ///            ALREADY_EXISTS       another module is called `name`
-///            FAILED_PRECONDITION  an engine is prepared with it
+///            FAILED_PRECONDITION  a step plan is made of it
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_model_add_module(
     commsched_model_t* model, const char* name, double forward_flops,
@@ -208,7 +208,7 @@ COMMSCHED_API commsched_status_t commsched_model_add_module(
 ///            ALREADY_EXISTS       another parameter is called `name`
 ///            NOT_FOUND            no such module
 ///            UNIMPLEMENTED        a field that is not there yet
-///            FAILED_PRECONDITION  an engine is prepared with it
+///            FAILED_PRECONDITION  a step plan is made of it
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_model_add_parameter(
     commsched_model_t* model, const commsched_parameter_desc_t* desc,
@@ -221,7 +221,7 @@ COMMSCHED_API commsched_status_t commsched_model_add_parameter(
 /// Errors:    NOT_FOUND            no such module or parameter
 ///            INVALID_ARGUMENT     the owner is not an earlier module
 ///            ALREADY_EXISTS       `module` uses it already
-///            FAILED_PRECONDITION  an engine is prepared with it
+///            FAILED_PRECONDITION  a step plan is made of it
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_model_use_parameter(
     commsched_model_t* model, commsched_module_id_t module,
@@ -237,7 +237,7 @@ COMMSCHED_API commsched_status_t commsched_model_use_parameter(
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, not a name (graph.h), no ranks
 ///            ALREADY_EXISTS       another group is called `name`
-///            FAILED_PRECONDITION  an engine is prepared with it
+///            FAILED_PRECONDITION  a step plan is made of it
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_model_add_group(commsched_model_t* model, const char* name,
@@ -254,7 +254,7 @@ commsched_model_add_group(commsched_model_t* model, const char* name,
 ///                                 (graph.h), an unknown dtype, `count` 0
 ///            ALREADY_EXISTS       another activation is called `name`
 ///            OUT_OF_RANGE         more than 2^63-1 bytes
-///            FAILED_PRECONDITION  an engine is prepared with it
+///            FAILED_PRECONDITION  a step plan is made of it
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_model_add_activation(
     commsched_model_t* model, const commsched_activation_desc_t* desc,
@@ -278,7 +278,7 @@ COMMSCHED_API commsched_status_t commsched_model_add_activation(
 ///                                 commsched_graph_add_compute()
 ///            ALREADY_EXISTS       the name is taken in this direction
 ///            OUT_OF_RANGE         a region outside its activation
-///            FAILED_PRECONDITION  an engine is prepared with it
+///            FAILED_PRECONDITION  a step plan is made of it
 ///            On error nothing is added.
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_model_add_op(
@@ -287,15 +287,15 @@ COMMSCHED_API commsched_status_t commsched_model_add_op(
 
 /// Adds a collective to the forward or backward of `module`, after the ops and
 /// collectives that were added there before; named in the graph as ops are.
-/// How many ranks the engine's group (0) has is known when an engine is
-/// prepared: a collective over it whose counts do not fit is refused then.
+/// How many ranks group 0 has is known when a step plan is made: a collective
+/// over it whose counts do not fit is refused then.
 ///
 /// Ownership: `desc` is read during the call.
 /// Threads:   one per model at a time.
 /// Blocks:    never.
 /// Errors:    NOT_FOUND            no such module, group or activation
 ///            ALREADY_EXISTS       the name is taken in this direction
-///            FAILED_PRECONDITION  an engine is prepared with it
+///            FAILED_PRECONDITION  a step plan is made of it
 ///            and those of commsched_graph_add_collective()
 ///            On error nothing is added.
 /// Since:     0.1
@@ -317,7 +317,7 @@ COMMSCHED_API commsched_status_t commsched_model_add_collective(
 /// Errors:    NOT_FOUND            no such module
 ///            INVALID_ARGUMENT     `last` comes before `first`
 ///            ALREADY_EXISTS       one of them is recomputed with others
-///            FAILED_PRECONDITION  an engine is prepared with it
+///            FAILED_PRECONDITION  a step plan is made of it
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_model_recompute(commsched_model_t* model, commsched_module_id_t first,
@@ -349,9 +349,9 @@ commsched_model_recompute(commsched_model_t* model, commsched_module_id_t first,
 ///                                 named by its index and its text
 ///            NOT_FOUND            no such module
 ///            FAILED_PRECONDITION  modules are recomputed by
-///                                 commsched_model_recompute(); an engine is
-///                                 prepared with it
-///            Engines refuse in prepare and build, with INVALID_ARGUMENT, a
+///                                 commsched_model_recompute(); a step
+///                                 plan is made of it
+///            commsched_step_plan_build() refuses, with INVALID_ARGUMENT, a
 ///            list that leaves out a module or has another number of
 ///            micro-batches and, with UNIMPLEMENTED, halves of a backward that
 ///            has ops or collectives within.

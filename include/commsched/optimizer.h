@@ -83,10 +83,10 @@ typedef struct commsched_optimizer_table {
   /// 1 - beta^t; 0: none.
   float beta1, beta2;
   /// Other constants. They, the betas and the name must be the same on all
-  /// ranks, which is compared in commsched_engine_build(). Those without a name
-  /// are none.
+  /// ranks, which is compared in commsched_engine_create(). Those without a
+  /// name are none.
   commsched_optimizer_setting_t settings[COMMSCHED_OPTIMIZER_MAX_SETTINGS];
-  /// Checks the table when an engine is created with it; NULL: nothing to
+  /// Checks the table when a step plan is made with it; NULL: nothing to
   /// check. The message of a failure is that of commsched_set_last_error().
   commsched_status_t (*check)(const struct commsched_optimizer_table* self);
   /// Enqueues the step of a bucket on `stream`, the engine's compute stream, or
@@ -111,7 +111,8 @@ static inline commsched_optimizer_table_t commsched_optimizer_table_init(void) {
 }
 
 /// Returns the table of AdamW as commsched_adamw_args_t states it, with state
-/// "adamw.m" and "adamw.v". The engine checks that betas are in [0, 1) and
+/// "adamw.m" and "adamw.v". commsched_step_plan_build()
+/// checks that betas are in [0, 1) and
 /// `epsilon` is not negative. Another table's `step` may call that of this one
 /// with some of the segments, if its first two state values are the moments.
 ///
@@ -124,7 +125,8 @@ COMMSCHED_API commsched_optimizer_table_t commsched_adamw(float beta1,
 
 /// Returns the table of SGD as commsched_sgd_args_t states it, with state
 /// "sgd.momentum" unless `momentum` is 0. `nesterov` not 0: with Nesterov's
-/// momentum. The engine checks that `momentum` is in [0, 1), and not 0 with
+/// momentum. commsched_step_plan_build()
+/// checks that `momentum` is in [0, 1), and not 0 with
 /// Nesterov's.
 ///
 /// Threads:   any.

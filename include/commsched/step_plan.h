@@ -36,36 +36,115 @@ typedef enum commsched_bucket_merge {
   COMMSCHED_BUCKET_MERGE_ON = 2,
 } commsched_bucket_merge_t;
 
-/// What shapes a step. The fields that commsched_engine_desc_t has, too, are
-/// described there.
+/// What shapes a step. Equal for all ranks of a role, and part of what these
+/// compare when they create their engines.
 typedef struct commsched_step_plan_options {
   uint64_t struct_size;
-  uint32_t zero_stage;
+  uint32_t zero_stage;  ///< 0 to 3: docs/engine.md.
+  /// Backwards per optimizer step; 0 means 1. A window of N backwards, each of
+  /// M accumulated micro-batches, is N x M of them. At most 2^20 forwards and
+  /// backwards of modules per step.
   uint32_t micro_batches;
-  uint64_t bucket_bytes, edge_bucket_bytes;
-  uint64_t max_live_bytes, persist_below, accumulate_bytes, prefetch_bytes;
+  /// As if of fp32, whatever the dtypes. 0: 25 MiB. See `bucket_merge`.
+  uint64_t bucket_bytes;
+  /// Of the first and the last bucket, if less than `bucket_bytes`: the next
+  /// forward waits for the first, and reduction begins with the last. 0: all
+  /// buckets alike.
+  uint64_t edge_bucket_bytes;
+  /// Stage 3: most memory for what is whole on a rank for a while, parameter
+  /// buckets from their gather to their last use and gradient buckets; the
+  /// arena takes no more. A bucket that is used again soon stays if there is
+  /// room, others are gathered again; what room is left is for gathering ahead
+  /// of use. 0: what a module needs while the buckets of the next one are
+  /// gathered, so that stage 3 takes less than stage 2. A limit above all of
+  /// them, such as UINT64_MAX: every bucket is gathered once per step, which
+  /// sends a third less. `plan->arena_bytes` limits the same memory.
+  uint64_t max_live_bytes;
+  /// Stage 3: parameters of fewer bytes, as if of fp32, stay whole on every
+  /// rank, beside `max_live_bytes`. They have buckets of their own, gathered
+  /// after the optimizer as in stage 1. 0: none.
+  uint64_t persist_below;
+  /// With several micro-batches: most memory for gradient buckets that
+  /// accumulate whole over all backwards of a step, to be reduced once, under
+  /// the last. Those are chosen whose reductions take the link longest.
+  /// The others are reduced in every micro-batch, and the results added in
+  /// their order, in fp32: that takes memory for a second
+  /// gradient shard, and for the whole bucket only until its reduction is done.
+  /// 0: no limit; 1: no bucket accumulates. In stages 0 and 1 gradients have
+  /// memory for all the time, so that a limit costs memory; it is there for
+  /// equal results.
+  uint64_t accumulate_bytes;
+  /// Stage 3: most bytes of buckets that are gathered before the modules that
+  /// use them come: how far ahead. A bucket of more bytes is gathered when the
+  /// module before its first one has ended. 0: as far as memory allows.
+  uint64_t prefetch_bytes;
+  /// With `offloads`: most memory for state that is on its way: whole buckets,
+  /// of which so many are fetched before the optimizer begins. 0: two of the
+  /// largest.
   uint64_t offload_staging_bytes;
+  /// commsched_bucket_merge_t: whether buckets of other bytes than
+  /// `bucket_bytes` are taken, from the half of them to 64 times, if a step is
+  /// predicted to get shorter, or as long with fewer of them, and to take no
+  /// more than a thirty-second more memory.
   uint32_t bucket_merge;
-  uint32_t parameter_dtype, reduce_dtype;
-  /// 1: with clipping; with a loss scale; with a verdict on whether gradients
-  /// are finite; with a norm that the caller reads. A norm is computed for
-  /// each of these.
-  uint32_t clips, scales_loss, check_finite, norm;
+  /// Precision, each commsched_dtype_t: F32 (0), F16 or BF16. What the model
+  /// computes with, and of the memory that backward adds to, where a parameter
+  /// has no dtype of its own (model.h). Unless F32, fp32
+  /// master weights are kept beside it, sharded like the optimizer's state; the
+  /// optimizer steps these and rounds. Gradients add up over micro-batches in
+  /// fp32: then a bucket that accumulates whole has memory for the sum, too, to
+  /// which the gradients of each micro-batch are added after their backward.
+  uint32_t parameter_dtype;
+  /// Of gradients that travel: ranks sum in fp32, and round the mean to it.
+  uint32_t reduce_dtype;
+  uint32_t clips;        ///< 1: gradients are clipped by their norm.
+  uint32_t scales_loss;  ///< 1: there is a loss scale.
+  /// 1: a step with a reduced gradient that is not finite, on any rank, is
+  /// skipped on all: weights and the optimizer's state stay as they are, and it
+  /// is counted (commsched_engine_info_t). So it is with `clips` and
+  /// `scales_loss`; 1: without them, too, for which the optimizer waits for all
+  /// reductions. 0, and no norm: such a step poisons the weights.
+  uint32_t check_finite;
+  /// 1: commsched_engine_norm() is called, also where none of `clips`,
+  /// `scales_loss` and `check_finite` makes the engine compute a norm. 0, and
+  /// none of these: no norm is computed.
+  uint32_t norm;
   /// Ranks that hold the other parts of the model, and this one, over which the
   /// norm goes, too (`norm_group`). 0: 1.
   uint32_t norm_members;
+  /// Of how many option sets commsched_engine_update() is given values, if it
+  /// is given any. Each parameter is of one of them.
   uint32_t option_sets;
+  /// 1: commsched_engine_gradient_ready() is called, so that a bucket can be
+  /// reduced in the middle of a pass: with an op of its own, once all gradients
+  /// that the pass adds to it are ready. 0: at the end of the pass.
   uint32_t gradient_ready;
   uint32_t offloads;  ///< 1: the optimizer's state is in a pool.
-  uint32_t absent_gradients, cancel_all;
+  /// 1: commsched_engine_gradient_absent() is called, so that the ranks tell
+  /// each other at the end of a step which gradients are absent: 8 bytes for
+  /// each parameter, which the optimizer waits for. 0: every gradient counts.
+  uint32_t absent_gradients;
+  /// 1: a step can be cancelled on all ranks (commsched_engine_step_cancel())
+  /// until update, in every stage, with a norm or without: a rank that does
+  /// tells the others with a word of its own at the end of the step. 0: with
+  /// the norm, where ranks exchange one, unless `absent_gradients` is 1.
+  uint32_t cancel_all;
   /// Stage 3: 1: a parameter that is gathered several times lies at one address
   /// each time, until replan: for callers who keep addresses, as frameworks do
   /// that save views. The arena may have to be larger for it
   /// (commsched_step_plan_info_t). 0: each time where there is room.
   uint32_t fixed_addresses;
-  /// What it keeps per weight, and whether it needs whole tensors. NULL: AdamW.
+  /// What steps the weights: commsched_adamw(), commsched_sgd(), or a table of
+  /// the caller's (optimizer.h). NULL: AdamW with 0.9, 0.95 and 1e-8. Copied.
   const commsched_optimizer_table_t* optimizer;
+  /// Window, schedule, deterministic, ...; NULL: defaults. Copied. `backend`
+  /// is that of the ranks, commsched_context_backend(). `arena_bytes` bounds
+  /// the gradient buckets of stages 2 and 3, which share memory; 0: those of
+  /// the modules that run while a bucket is reduced, or half of all, if that is
+  /// less and enough for each module. Stage 3: see `max_live_bytes`.
   const commsched_plan_options_t* plan;
+  /// What the step is planned for: the link above all, without which priority
+  /// is guesswork. `op_cost_ns` must be NULL. NULL: defaults. Copied.
   const commsched_cost_profile_t* profile;
 } commsched_step_plan_options_t;
 
@@ -107,14 +186,20 @@ static inline commsched_step_plan_role_t commsched_step_plan_role_init(void) {
 /// Threads:   any; none adds to the models meanwhile.
 /// Blocks:    no; as long as planning the graph takes, several times.
 /// Errors:    INVALID_ARGUMENT     NULL, a size of a struct that is 0 or
-///                                 unknown, no roles or too many, an option
-///                                 outside its range, as
-///                                 commsched_engine_create() names it
+///                                 unknown, no roles or too many; an option
+///                                 outside its range or with a stage that does
+///                                 not have it; a table of an optimizer that
+///                                 says neither element_wise nor whole_tensors,
+///                                 or that its own check refuses; passes that
+///                                 do not fit `micro_batches`; a collective
+///                                 over group 0 whose counts do not fit
+///                                 `num_ranks`
 ///            FAILED_PRECONDITION  a model without parameters
 ///            RESOURCE_EXHAUSTED   an arena limit that is too small, or a
 ///                                 `max_live_bytes` (names the module that
 ///                                 needs most)
 ///            OUT_OF_RANGE         too many `micro_batches` to plan
+///            NOT_FOUND            no policy, codec or backend of that name
 ///            and those of commsched_plan_build_roles(). On error no plan is
 ///            made.
 /// Since:     0.3

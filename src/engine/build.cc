@@ -1,4 +1,4 @@
-// Creation and registration.
+// What an engine is made of.
 
 #include <algorithm>
 #include <cmath>
@@ -41,16 +41,18 @@ std::string SliceOf(const commsched_engine_desc_t& desc) {
 }  // namespace
 
 Engine::Engine(const commsched_engine_desc_t& desc, PlannedRole role,
+               std::shared_ptr<const Optimizer> optimizer,
                const DeviceTables& ours)
     : role_(std::move(role)),
-      desc_(WithDefaults(desc, *role_.options)),
+      desc_(WithDefaults(desc)),
       on_device_(IsOnDevice(desc)),
       kernels_(KernelTable(desc.kernels), ours.kernels, desc.compute_stream),
       allocator_(MemoryTable(desc.memory), ours.memory),
       pool_(Pool(desc.optimizer_pool)),
       observers_(desc.observers == nullptr ? "" : desc.observers),
       flight_path_(desc.flight_path == nullptr ? "" : desc.flight_path),
-      optimizer_(desc.optimizer),
+      kept_optimizer_(std::move(optimizer)),
+      optimizer_(*kept_optimizer_),
       spec_(role_.options->spec()),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))),
       slice_(SliceOf(desc)),
@@ -98,8 +100,7 @@ Engine::~Engine() {
   if (offload_ != nullptr) offload_->Settle();
   if (!on_device_) return;
   // Kernels of a step that other ranks do not end would never.
-  if (calls_.built() && !calls_.between_steps())
-    Abort("its engine was destroyed");
+  if (!calls_.between_steps()) Abort("its engine was destroyed");
   // What is freed now is in use until then; of a device that has failed nothing
   // is.
   (void)kernels_.Synchronize();
@@ -114,13 +115,6 @@ Status Engine::TablesOf(const commsched_engine_desc_t& desc,
   }
   *out_tables = {CpuKernels(), CpuMemory()};
   return Status();
-}
-
-Status Engine::CheckRegistering() const {
-  if (!prepared_ && !calls_.built()) return Status();
-  return FailedPrecondition(std::string("engine: it is already ") +
-                            (calls_.built() ? "built" : "prepared") +
-                            "; build is called once");
 }
 
 }  // namespace commsched::engine

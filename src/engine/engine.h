@@ -53,11 +53,10 @@ namespace commsched::engine {
 // Thread-compatible: one thread per rank.
 class Engine {
  public:
-  // `desc` has passed CheckEngineDesc(). `role`: its step plan, or its model
-  // and options, which Prepare() plans. `ours`: what is used where it says
-  // nothing.
+  // `desc` has passed CheckEngineDesc(). `role`, `optimizer`: of its step plan.
+  // `ours`: what is used where it says nothing.
   Engine(const commsched_engine_desc_t& desc, PlannedRole role,
-         const DeviceTables& ours);
+         std::shared_ptr<const Optimizer> optimizer, const DeviceTables& ours);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -66,9 +65,13 @@ class Engine {
   static Status TablesOf(const commsched_engine_desc_t& desc,
                          DeviceTables* out_tables);
 
-  Status RecordOrder();
+  // Creation, once each: what the rank does alone, and with the others. A rank
+  // on which Prepare() fails has to tell them (DeclineToCreate()).
   Status Prepare();
-  Status Build();
+  Status Meet();
+
+  // Between steps.
+  Status RecordOrder();
   // Goes on with another plan for the same state.
   Status Replan(const PlannedRole& next);
 
@@ -110,15 +113,10 @@ class Engine {
   // Takes parameters, optimizer state and the number of steps.
   Status Restore(const Checkpoint& checkpoint);
 
-  commsched_plan_t* plan() const {
-    return role_.plan == nullptr ? nullptr : role_.plan->plan();
-  }
+  commsched_plan_t* plan() const { return role_.plan->plan(); }
   commsched_session_t* session() const { return bound_.session(); }
 
  private:
-  // build.cc
-  Status CheckRegistering() const;
-
   // prepare.cc
   Status Allocate();
   Status Connect();
@@ -146,7 +144,7 @@ class Engine {
   Status GatherKind(uint32_t parameter, const std::string& kind, uint32_t root,
                     float* out);
 
-  PlannedRole role_;       // The plan is there from Prepare on.
+  PlannedRole role_;       // With the plan that runs.
   PlannedRole replanned_;  // What that was made of, unless of the rest of it.
 
   // Constant after construction.
@@ -157,14 +155,15 @@ class Engine {
   const commsched_pool_t pool_;    // With functions only if there is one.
   const std::string observers_;    // Empty: none.
   const std::string flight_path_;  // Empty: none.
-  const Optimizer optimizer_;
-  const StepSpec& spec_;  // Of role_.
+  const std::shared_ptr<const Optimizer> kept_optimizer_;
+  const Optimizer& optimizer_;  // The same.
+  const StepSpec& spec_;        // Of role_.
   const uint32_t group_rank_;
   const std::string slice_;
   const std::vector<commsched_group_t*> groups_;  // Of the model.
   const Model& model_;                            // Of role_.
 
-  // Constant after Build.
+  // Constant after Meet.
   Agreement agreement_;  // Has the context, which the rest is in.
   RankState state_;
   std::unique_ptr<Offload> offload_;  // Null if the state is in memory.
@@ -174,7 +173,6 @@ class Engine {
   StateGather gather_;
 
   StepCalls calls_;
-  bool prepared_ = false;
   Lineage lineage_;
 };
 

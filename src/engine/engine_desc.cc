@@ -2,10 +2,8 @@
 
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
-#include "engine/tables/optimizer_table.h"
 #include "engine/update/loss_scale.h"
 
 namespace commsched::engine {
@@ -25,12 +23,7 @@ Status CheckLossScale(const commsched_engine_desc_t& desc) {
 
 Status CheckPool(const commsched_engine_desc_t& desc) {
   const commsched_pool_t* const pool = desc.optimizer_pool;
-  if (pool == nullptr) {
-    if (desc.offload_staging_bytes == 0) return Status();
-    return InvalidArgument("engine: offload_staging_bytes is " +
-                           std::to_string(desc.offload_staging_bytes) +
-                           " without optimizer_pool");
-  }
+  if (pool == nullptr) return Status();
   const char* missing = nullptr;
   if (pool->write == nullptr) missing = "write";
   if (pool->read == nullptr) missing = "read";
@@ -85,18 +78,15 @@ std::string TextOf(float value) {
 
 // Where others hold other parts of the model, as in tensor parallelism, a norm
 // of the engine's own group would let one half skip what the other steps.
-Status CheckNormOfGroup(const commsched_engine_desc_t& desc) {
+Status CheckNormOfGroup(const commsched_engine_desc_t& desc,
+                        const StepSpec& spec) {
   const int32_t size = commsched_group_size(desc.group);
   const int32_t world = commsched_context_world_size(desc.context);
   std::string field;
-  if (desc.norm != 0) field = "norm is 1";
-  if (desc.check_finite != 0) field = "check_finite is 1";
-  if (desc.loss_scale > 0) {
-    field = "loss_scale is " + TextOf(desc.loss_scale);
-  }
-  if (desc.clip_norm > 0) {
-    field = "clip_norm is " + TextOf(desc.clip_norm);
-  }
+  if (spec.reads_norm) field = "norm is 1";
+  if (spec.check_finite) field = "check_finite is 1";
+  if (spec.scales_loss) field = "loss_scale is " + TextOf(desc.loss_scale);
+  if (spec.clip) field = "clip_norm is " + TextOf(desc.clip_norm);
   if (size == world || field.empty() || desc.norm_group != nullptr) {
     return Status();
   }
@@ -128,41 +118,6 @@ Status CheckNormGroup(const commsched_engine_desc_t& desc) {
   return Status();
 }
 
-// The plan says it; whatever else stands here would be of no effect.
-Status CheckSaidOnce(const commsched_engine_desc_t& desc) {
-  const struct {
-    const char* field;
-    bool is_set;
-  } fields[] = {
-      {"zero_stage", desc.zero_stage != 0},
-      {"micro_batches", desc.micro_batches != 0},
-      {"bucket_bytes", desc.bucket_bytes != 0},
-      {"edge_bucket_bytes", desc.edge_bucket_bytes != 0},
-      {"bucket_merge", desc.bucket_merge != 0},
-      {"plan", desc.plan != nullptr},
-      {"profile", desc.profile != nullptr},
-      {"max_live_bytes", desc.max_live_bytes != 0},
-      {"persist_below", desc.persist_below != 0},
-      {"accumulate_bytes", desc.accumulate_bytes != 0},
-      {"prefetch_bytes", desc.prefetch_bytes != 0},
-      {"offload_staging_bytes", desc.offload_staging_bytes != 0},
-      {"parameter_dtype", desc.parameter_dtype != 0},
-      {"reduce_dtype", desc.reduce_dtype != 0},
-      {"check_finite", desc.check_finite != 0},
-      {"norm", desc.norm != 0},
-      {"option_sets", desc.option_sets != 0},
-      {"gradient_ready", desc.gradient_ready != 0},
-      {"absent_gradients", desc.absent_gradients != 0},
-      {"cancel_all", desc.cancel_all != 0},
-  };
-  for (const auto& [field, is_set] : fields) {
-    if (!is_set) continue;
-    return InvalidArgument(std::string("engine: ") + field +
-                           " is set beside step_plan, which says it");
-  }
-  return Status();
-}
-
 Status Differs(const char* field, const std::string& value,
                const std::string& planned) {
   return InvalidArgument(std::string("engine: ") + field + " is " + value +
@@ -177,19 +132,17 @@ bool IsOnDevice(const commsched_engine_desc_t& desc) {
 }
 
 Status CheckEngineDesc(const commsched_engine_desc_t& desc) {
-  if (desc.context == nullptr)
+  if (desc.context == nullptr) {
     return InvalidArgument("engine: context is NULL");
+  }
   if (desc.group == nullptr) return InvalidArgument("engine: group is NULL");
-  if (desc.model == nullptr && desc.step_plan == nullptr) {
-    return InvalidArgument("engine: model is NULL");
+  if (desc.step_plan == nullptr) {
+    return InvalidArgument("engine: step_plan is NULL");
   }
   if (desc.launch_timeout_ns < 0) {
     return InvalidArgument("engine: launch_timeout_ns is " +
                            std::to_string(desc.launch_timeout_ns) +
                            "; it must be 0 or more");
-  }
-  if (desc.optimizer != nullptr) {
-    ENGINE_RETURN_IF_ERROR(CheckOptimizerTable(*desc.optimizer));
   }
   ENGINE_RETURN_IF_ERROR(CheckLossScale(desc));
   ENGINE_RETURN_IF_ERROR(CheckPool(desc));
@@ -198,18 +151,12 @@ Status CheckEngineDesc(const commsched_engine_desc_t& desc) {
   ENGINE_RETURN_IF_ERROR(CheckDevice(desc));
   ENGINE_RETURN_IF_ERROR(CheckNotNegative("weight_decay", desc.weight_decay));
   ENGINE_RETURN_IF_ERROR(CheckNotNegative("clip_norm", desc.clip_norm));
-  ENGINE_RETURN_IF_ERROR(CheckNormGroup(desc));
-  return CheckNormOfGroup(desc);
+  return CheckNormGroup(desc);
 }
 
-Status CheckStepPlan(const commsched_engine_desc_t& desc,
-                     const PlannedRole& planned) {
-  ENGINE_RETURN_IF_ERROR(CheckSaidOnce(desc));
-  const StepSpec& spec = planned.options->spec();
-  if (desc.model != nullptr) {
-    return InvalidArgument(
-        "engine: model is set beside step_plan, which has one");
-  }
+Status CheckFitsStepPlan(const commsched_engine_desc_t& desc,
+                         const StepOptions& planned) {
+  const StepSpec& spec = planned.spec();
   const int32_t ranks = commsched_group_size(desc.group);
   if (ranks != spec.world) {
     return Differs("the size of group", std::to_string(ranks),
@@ -228,99 +175,25 @@ Status CheckStepPlan(const commsched_engine_desc_t& desc,
     return Differs("the size of norm_group", std::to_string(members),
                    std::to_string(spec.norm_members));
   }
-  const Optimizer optimizer(desc.optimizer);
-  if (std::strcmp(optimizer.name(), spec.optimizer) != 0 ||
-      optimizer.table().state_values != spec.moments) {
-    return Differs("optimizer",
-                   std::string("'") + optimizer.name() + "' with " +
-                       std::to_string(optimizer.table().state_values) +
-                       " values per weight",
-                   std::string("'") + spec.optimizer + "' with " +
-                       std::to_string(spec.moments));
-  }
-  if ((desc.optimizer_pool != nullptr) !=
-      (planned.options->given().offloads != 0)) {
+  const bool offloads = planned.given().offloads != 0;
+  if ((desc.optimizer_pool != nullptr) != offloads) {
     return Differs("optimizer_pool",
                    desc.optimizer_pool == nullptr ? "NULL" : "set",
-                   spec.offloads ? "one" : "none");
+                   offloads ? "one" : "none");
   }
-  return Status();
+  return CheckNormOfGroup(desc, spec);
 }
 
-commsched_step_plan_options_t StepOptionsOf(const commsched_engine_desc_t& desc,
-                                            commsched_plan_options_t* plan) {
-  *plan = desc.plan == nullptr ? commsched_plan_options_init() : *desc.plan;
-  // Whatever a caller says, this is what its plans run on.
-  plan->backend = commsched_context_backend(desc.context);
-  // None of its collectives is lossy.
-  plan->host_of_rank = nullptr;
-  plan->num_ranks = 0;
-  commsched_step_plan_options_t options = commsched_step_plan_options_init();
-  options.zero_stage = desc.zero_stage;
-  options.micro_batches = desc.micro_batches;
-  options.bucket_bytes = desc.bucket_bytes;
-  options.edge_bucket_bytes = desc.edge_bucket_bytes;
-  options.max_live_bytes = desc.max_live_bytes;
-  options.persist_below = desc.persist_below;
-  options.accumulate_bytes = desc.accumulate_bytes;
-  options.prefetch_bytes = desc.prefetch_bytes;
-  options.offload_staging_bytes = desc.offload_staging_bytes;
-  options.bucket_merge = desc.bucket_merge;
-  options.parameter_dtype = desc.parameter_dtype;
-  options.reduce_dtype = desc.reduce_dtype;
-  options.clips = desc.clip_norm > 0 ? 1 : 0;
-  options.scales_loss = desc.loss_scale > 0 ? 1 : 0;
-  options.check_finite = desc.check_finite;
-  options.norm = desc.norm;
-  if (desc.norm_group != nullptr) {
-    options.norm_members =
-        static_cast<uint32_t>(commsched_group_size(desc.norm_group));
-  }
-  options.option_sets = desc.option_sets;
-  options.gradient_ready = desc.gradient_ready;
-  options.absent_gradients = desc.absent_gradients;
-  options.cancel_all = desc.cancel_all;
-  options.offloads = desc.optimizer_pool != nullptr ? 1 : 0;
-  options.optimizer = desc.optimizer;
-  options.plan = plan;
-  options.profile = desc.profile;
-  return options;
-}
-
-commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc,
-                                     const StepOptions& options) {
-  const commsched_step_plan_options_t& given = options.given();
-  desc.zero_stage = given.zero_stage;
-  desc.micro_batches = given.micro_batches;
-  desc.bucket_bytes = given.bucket_bytes;
-  desc.edge_bucket_bytes = given.edge_bucket_bytes;
-  desc.max_live_bytes = given.max_live_bytes;
-  desc.persist_below = given.persist_below;
-  desc.accumulate_bytes = given.accumulate_bytes;
-  desc.prefetch_bytes = given.prefetch_bytes;
-  desc.offload_staging_bytes = given.offload_staging_bytes;
-  desc.bucket_merge = given.bucket_merge;
-  desc.parameter_dtype = given.parameter_dtype;
-  desc.reduce_dtype = given.reduce_dtype;
-  desc.check_finite = given.check_finite;
-  desc.norm = given.norm;
-  desc.option_sets = given.option_sets;
-  desc.gradient_ready = given.gradient_ready;
-  desc.absent_gradients = given.absent_gradients;
-  desc.cancel_all = given.cancel_all;
+commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   if (desc.loss_scale_window == 0) {
     desc.loss_scale_window = kDefaultLossScaleWindow;
   }
   if (desc.max_skipped_steps == 0) {
     desc.max_skipped_steps = kDefaultMaxSkippedSteps;
   }
-  desc.model = nullptr;
   desc.step_plan = nullptr;
-  desc.plan = nullptr;
-  desc.profile = nullptr;
   desc.kernels = nullptr;
   desc.memory = nullptr;
-  desc.optimizer = nullptr;
   desc.optimizer_pool = nullptr;
   desc.observers = nullptr;
   desc.flight_path = nullptr;

@@ -7,9 +7,6 @@
 namespace commsched::engine {
 
 Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
-  if (!prepared_) {
-    return FailedPrecondition("engine: get_info was called before prepare");
-  }
   commsched_engine_info_t info = commsched_engine_info_init();
   info.num_parameters = layout().num_elements;
   info.num_buckets = layout().buckets.size();
@@ -55,10 +52,6 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
 
 Status Engine::GetBucketInfo(uint64_t bucket,
                              commsched_engine_bucket_info_t* out_info) const {
-  if (!prepared_) {
-    return FailedPrecondition(
-        "engine: get_bucket_info was called before prepare");
-  }
   if (bucket >= layout().buckets.size()) {
     return Status(COMMSCHED_NOT_FOUND,
                   "engine: bucket " + std::to_string(bucket) + "; there are " +

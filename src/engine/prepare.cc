@@ -1,11 +1,10 @@
-// Before the first step: what each rank does alone, which is layout, plan and
-// memory, and meeting the others.
+// Before the first step: what each rank does alone, which is memory, and
+// meeting the others; and going on with another plan.
 
 #include <algorithm>
 #include <utility>
 
 #include "engine.h"
-#include "engine/step_plan/search/bucket_search.h"
 #include "engine/step_plan/step_plan.h"
 
 namespace commsched::engine {
@@ -39,32 +38,16 @@ Status CheckExchanges(const Exchanges& exchanges,
 }  // namespace
 
 Status Engine::Prepare() {
-  if (prepared_ && !calls_.built()) return calls_.OutOfOrder("prepare");
-  ENGINE_RETURN_IF_ERROR(CheckRegistering());
-  if (model_.parameters().empty()) {
-    return FailedPrecondition("engine: the model has no parameters");
-  }
   ENGINE_RETURN_IF_ERROR(CheckExchanges(model_.exchanges(), groups_));
-  if (calls_.recording()) {
+  if (desc_.record_order != 0) {
     ENGINE_RETURN_IF_ERROR(OrderRecorder::Check(model_));
+    calls_.Record();
   }
-  const auto ranks_here =
-      static_cast<uint64_t>(commsched_context_local_size(desc_.context));
-  if (role_.plan == nullptr) {
-    const RoleToPlan role = {.model = role_.model, .options = role_.options};
-    Layout layout;
-    ENGINE_RETURN_IF_ERROR(LayOutGiven(role, &layout));
-    ENGINE_RETURN_IF_ERROR(
-        RankState::CheckFits(spec_, layout, /*arena_bytes=*/0, ranks_here));
-    std::vector<PlannedRole> planned;
-    ENGINE_RETURN_IF_ERROR(PlanRoles({role}, &planned));
-    role_ = std::move(planned.front());
-  }
+  ENGINE_RETURN_IF_ERROR(agreement_.KeepContext());
   ENGINE_RETURN_IF_ERROR(RankState::CheckFits(
-      spec_, layout(), role_.plan->arena_bytes(), ranks_here));
-  ENGINE_RETURN_IF_ERROR(Allocate());
-  prepared_ = true;
-  return Status();
+      spec_, layout(), role_.plan->arena_bytes(),
+      static_cast<uint64_t>(commsched_context_local_size(desc_.context))));
+  return Allocate();
 }
 
 Status Engine::Allocate() {
@@ -81,22 +64,11 @@ Status Engine::Allocate() {
                          layout(), &offload_);
 }
 
-Status Engine::Build() {
-  if (calls_.built()) return CheckRegistering();
-  ENGINE_RETURN_IF_ERROR(agreement_.KeepContext());
-  if (!prepared_) {
-    Status prepared = Caught([this] { return Prepare(); });
-    if (!prepared.ok()) {
-      agreement_.DeclineToBuild(prepared);
-      return prepared;
-    }
-  }
+Status Engine::Meet() {
   ENGINE_RETURN_IF_ERROR(
-      agreement_.OnRegistration(spec_, optimizer_, model_, calls_.recording()));
+      agreement_.OnCreation(*role_.options, optimizer_, model_));
   state_.Bind(*role_.plan);
-  ENGINE_RETURN_IF_ERROR(calls_.recording() ? StartRecording() : Connect());
-  calls_.Open();
-  return Status();
+  return calls_.recording() ? StartRecording() : Connect();
 }
 
 Status Engine::Connect() {
@@ -111,10 +83,6 @@ Status Engine::Connect() {
 
 Status Engine::RecordOrder() {
   ENGINE_RETURN_IF_ERROR(OrderRecorder::Check(model_));
-  if (!calls_.built()) {
-    calls_.Record();
-    return Status();
-  }
   if (!calls_.between_steps()) return calls_.OutOfOrder("record_order");
   ENGINE_RETURN_IF_ERROR(calls_.Drain());
   if (calls_.recording()) return Status();
@@ -157,10 +125,11 @@ Status Engine::Freeze(Sequence sequence) {
     bound_.TakeRecording();
   }
   if (sequence != role_.plan->sequence()) {
+    const StepOptions& options =
+        *(replanned_.options == nullptr ? role_ : replanned_).options;
     std::unique_ptr<const StepPlan> plan;
-    ENGINE_RETURN_IF_ERROR(StepPlan::Build(spec_, model_,
-                                           role_.options->OfPlan(), layout(),
-                                           std::move(sequence), &plan));
+    ENGINE_RETURN_IF_ERROR(StepPlan::Build(
+        spec_, model_, options.OfPlan(), layout(), std::move(sequence), &plan));
     role_.plan = std::move(plan);
   }
   return Connect();

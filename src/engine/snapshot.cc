@@ -9,7 +9,6 @@
 namespace commsched::engine {
 
 Status Engine::MakeSnapshot(bool whole, Snapshot* out) {
-  if (!calls_.built()) return calls_.OutOfOrder("saver_create");
   Snapshot snapshot;
   if (whole) {
     saved_state(group_rank_).DescribeWhole(&snapshot);
@@ -76,7 +75,6 @@ Status Engine::GatherKind(uint32_t parameter, const std::string& kind,
 Status Engine::GatherParameter(uint32_t parameter, uint32_t root,
                                float* out_values, uint64_t count) {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
-  if (!calls_.built()) return calls_.OutOfOrder("gather_parameter");
   if (root >= static_cast<uint32_t>(spec_.world)) {
     return InvalidArgument("engine: gather_parameter to rank " +
                            std::to_string(root) + "; the group has " +
@@ -97,7 +95,6 @@ Status Engine::GatherParameter(uint32_t parameter, uint32_t root,
 Status Engine::MasterRange(uint32_t parameter, uint64_t* out_offset,
                            uint64_t* out_count) {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
-  if (!calls_.built()) return calls_.OutOfOrder("master_range");
   const SavedPiece piece = saved_state(group_rank_).PieceOf(parameter);
   *out_offset = piece.begin;
   *out_count = piece.count;
@@ -107,7 +104,6 @@ Status Engine::MasterRange(uint32_t parameter, uint64_t* out_offset,
 Status Engine::GetMasterRange(uint32_t parameter, float* out_values,
                               uint64_t count) {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
-  if (!calls_.built()) return calls_.OutOfOrder("get_master_range");
   ENGINE_RETURN_IF_ERROR(calls_.CheckDrained("get_master_range"));
   ENGINE_RETURN_IF_ERROR(calls_.Failure());
   const SavedPiece piece = saved_state(group_rank_).PieceOf(parameter);

@@ -48,7 +48,6 @@ const std::byte* Engine::ParameterValues(uint32_t parameter) const {
 Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
                               uint64_t* out_count) const {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
-  if (!calls_.built()) return calls_.OutOfOrder("parameter_range");
   const Slot& slot = layout().slots[parameter];
   uint64_t offset = 0;
   uint64_t count = model_.parameters()[parameter].count;
@@ -109,26 +108,20 @@ Status Engine::CheckWhole(const char* call, uint32_t parameter) const {
 Status Engine::GetParameter(uint32_t parameter, float* out_values,
                             uint64_t count) {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
-  if (calls_.built()) {
-    const std::string call =
-        "get_parameter of '" + model_.parameters()[parameter].name + "'";
-    const uint32_t bucket = layout().slots[parameter].bucket;
-    const Poison poison = {role_.plan.get(), session(), calls_.Failure(), call};
-    ENGINE_RETURN_IF_ERROR(poison.Refuse(bucket, BufferKind::kParameters));
-    ENGINE_RETURN_IF_ERROR(CheckWhole("get_parameter", parameter));
-  } else {
-    ENGINE_RETURN_IF_ERROR(calls_.CheckDrained("get_parameter"));
-  }
+  const std::string call =
+      "get_parameter of '" + model_.parameters()[parameter].name + "'";
+  const uint32_t bucket = layout().slots[parameter].bucket;
+  const Poison poison = {role_.plan.get(), session(), calls_.Failure(), call};
+  ENGINE_RETURN_IF_ERROR(poison.Refuse(bucket, BufferKind::kParameters));
+  ENGINE_RETURN_IF_ERROR(CheckWhole("get_parameter", parameter));
   ENGINE_RETURN_IF_ERROR(model_.CheckCount("get_parameter", parameter, count));
-  const Bucket& of = layout().buckets[layout().slots[parameter].bucket];
-  return state_.ReadValues(ParameterValues(parameter), of.dtype, out_values,
-                           count);
+  return state_.ReadValues(ParameterValues(parameter),
+                           layout().buckets[bucket].dtype, out_values, count);
 }
 
 Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
                                 void** out_gradient) {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
-  if (!calls_.built()) return calls_.OutOfOrder("parameter_address");
   const Slot& slot = layout().slots[parameter];
   std::byte* gradients = state_.bucket(slot.bucket).all_gradients;
   if (gradients != nullptr) {
@@ -142,7 +135,6 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
 Status Engine::Addresses(const PassCall& call,
                          std::span<commsched_parameter_place_t> places,
                          uint64_t* out_count) const {
-  if (!calls_.built()) return calls_.OutOfOrder("addresses");
   if (bound_.recording() != nullptr) {
     return FailedPrecondition(
         "engine: addresses while the order is recorded: they are found when "
@@ -172,7 +164,6 @@ Status Engine::Addresses(const PassCall& call,
 }
 
 Status Engine::LossScaleAddress(const double** out_scale) const {
-  if (!calls_.built()) return calls_.OutOfOrder("loss_scale_address");
   *out_scale = &state_.control()->scale;
   return Status();
 }

@@ -28,11 +28,11 @@ constexpr uint32_t kBlock1Weight = 4;  // Alone in its bucket.
 ToyRun AbsentRun(int32_t ranks, uint32_t stage, uint64_t accumulate_bytes) {
   ToyRun run;
   run.ranks = ranks;
-  run.engine.zero_stage = stage;
-  run.engine.bucket_bytes = 4096;
-  run.engine.micro_batches = 2;
-  run.engine.accumulate_bytes = accumulate_bytes;
-  run.engine.absent_gradients = 1;
+  run.options.zero_stage = stage;
+  run.options.bucket_bytes = 4096;
+  run.options.micro_batches = 2;
+  run.options.accumulate_bytes = accumulate_bytes;
+  run.options.absent_gradients = 1;
   return run;
 }
 
@@ -46,11 +46,10 @@ void InEachMode(const Body& body) {
     ToyRun run = AbsentRun(ranks, i % 4, i / 4 % 2);
     run.engine.clip_norm = i / 8 % 2 == 0 ? 0 : 1.0f;
     if (i / 16 % 2 == 1) {
-      run.engine.parameter_dtype = COMMSCHED_BF16;
-      run.engine.reduce_dtype = COMMSCHED_BF16;
+      run.options.parameter_dtype = COMMSCHED_BF16;
+      run.options.reduce_dtype = COMMSCHED_BF16;
     }
     if (i / 32 == 1) run.optimizer = commsched_sgd(0.9f, 0);
-    run.planned = i % 5 == 0;
     SCOPED_TRACE("mode " + std::to_string(i));
     body(run);
     if (::testing::Test::HasFailure()) return;
@@ -66,7 +65,7 @@ ToyResult ResultOf(const ToyRun& run) {
 // Without saying so: what nothing is added to are zeros.
 void ExpectWeightsOfZeros(const ToyRun& run) {
   ToyRun zeros = run;
-  zeros.engine.absent_gradients = 0;
+  zeros.options.absent_gradients = 0;
   const ToyResult expected = ResultOf(zeros);
   for (const std::vector<float>& weights : ResultOf(run).weights) {
     EXPECT_TRUE(SameBits(weights, expected.weights[0]));
@@ -93,7 +92,7 @@ ToyResult InitialOf(ToyRun run) {
 // began with.
 void ExpectLeftAsItIs(const ToyRun& run, uint32_t parameter) {
   ToyRun zeros = run;
-  zeros.engine.absent_gradients = 0;
+  zeros.options.absent_gradients = 0;
   const ToyResult expected = ResultOf(zeros);
   const ToyResult initial = InitialOf(zeros);
   for (const std::vector<float>& weights : ResultOf(run).weights) {
@@ -157,7 +156,7 @@ TEST(AbsentGradientTest, OfModulesThatAllLeaveOutLeavesThemAsTheyAre) {
     run.engine.allow_skipped_modules = 1;
     run.skips = [](const ToyPass& pass) { return pass.module == kBlock1; };
     ToyRun zeros = run;
-    zeros.engine.absent_gradients = 0;
+    zeros.options.absent_gradients = 0;
     const ToyResult decayed = ResultOf(zeros);
     const ToyResult initial = InitialOf(zeros);
     for (const std::vector<float>& weights : ResultOf(run).weights) {
@@ -181,8 +180,8 @@ TEST(AbsentGradientTest, LeavesTheStateOfTheOptimizerAsItIs) {
         // steps were before.
         run.engine.clip_norm = 0;
         run.optimizer = commsched_sgd(0.9f, 0);
-        run.engine.parameter_dtype = dtype;
-        run.engine.reduce_dtype = dtype;
+        run.options.parameter_dtype = dtype;
+        run.options.reduce_dtype = dtype;
         if (offloaded) run.pools = std::make_shared<TestPools>();
         const auto weights_of = [&](const std::vector<uint32_t>& steps) {
           std::vector<float> weights;
@@ -222,7 +221,7 @@ TEST(AbsentGradientTest, HoldsInOptionSetsAndForWholeTensors) {
         run.optimizer.element_wise = 0;
         run.optimizer.whole_tensors = 1;
       }
-      run.engine.option_sets = 2;
+      run.options.option_sets = 2;
       run.describe = [](uint32_t parameter, commsched_parameter_desc_t* desc) {
         desc->option_set = parameter % 2;
       };
@@ -251,7 +250,7 @@ TEST(AbsentGradientTest, HoldsInOptionSetsAndForWholeTensors) {
 TEST(AbsentGradientTest, IsReadyToo) {
   for (uint32_t stage = 0; stage <= 3; ++stage) {
     ToyRun run = AbsentRun(3, stage, stage % 2);
-    run.engine.gradient_ready = 1;
+    run.options.gradient_ready = 1;
     run.absent = [](const ToyPass&, uint32_t parameter) {
       return parameter == kBlock1Weight;
     };
@@ -302,7 +301,7 @@ TEST(AbsentGradientTest, CostsNothingUnlessItMayHappen) {
         return planned.plan.dump().find("flags") != std::string::npos;
       };
       EXPECT_TRUE(has_flags(run));
-      run.engine.absent_gradients = 0;
+      run.options.absent_gradients = 0;
       EXPECT_FALSE(has_flags(run));
     }
   }
@@ -311,9 +310,9 @@ TEST(AbsentGradientTest, CostsNothingUnlessItMayHappen) {
 TEST(AbsentGradientTest, IsRefusedWhereItIsNotSaid) {
   for (const uint32_t option : {0u, 1u}) {
     ToyRun run = AbsentRun(2, 2, 0);
-    run.engine.micro_batches = 1;
-    run.engine.absent_gradients = option;
-    run.engine.gradient_ready = 1;
+    run.options.micro_batches = 1;
+    run.options.absent_gradients = option;
+    run.options.gradient_ready = 1;
     const std::string error =
         OnRanks(run, [&](ToyRank& toy, int32_t) -> std::string {
           RETURN_MESSAGE_IF_ERROR(toy.Build());

@@ -28,9 +28,9 @@ constexpr uint32_t kMicroBatches = 2;
 ToyRun RunInStage(int ranks, uint32_t stage) {
   ToyRun run;
   run.ranks = ranks;
-  run.engine.zero_stage = stage;
-  run.engine.micro_batches = kMicroBatches;
-  run.engine.bucket_bytes = 4096;
+  run.options.zero_stage = stage;
+  run.options.micro_batches = kMicroBatches;
+  run.options.bucket_bytes = 4096;
   return run;
 }
 

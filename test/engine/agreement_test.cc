@@ -12,6 +12,7 @@
 #include "commsched/checkpoint.h"
 #include "commsched/engine.h"
 #include "engine/run/session_watch.h"
+#include "test/engine/create_engine.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
@@ -44,6 +45,7 @@ struct Registered {
 // What one rank registers: a module per parameter, unless they share one.
 struct RankModel {
   commsched_engine_desc_t desc = commsched_engine_desc_init();
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
   std::vector<Registered> parameters = {
       {"a", {64, 8}}, {"b", {64, 8}}, {"c", {40}}};
   std::vector<std::string> modules = {"first", "second", "third"};
@@ -83,15 +85,19 @@ class Rank {
 
   std::string Build(const RankModel& model) {
     Register(model);
-    return Message(commsched_engine_build(engine_));
+    return Message(
+        CreateEngine(model_.desc, handle_.get(), model_.options, &engine_));
+  }
+  // The same model, with the description at its defaults.
+  std::string BuildAgain() {
+    model_.desc.clip_norm = 0;
+    return Message(
+        CreateEngine(model_.desc, handle_.get(), model_.options, &engine_));
   }
   void Register(const RankModel& model) {
     model_ = model;
     model_.desc.context = context_;
     model_.desc.group = group_;
-    model_.desc.model = handle_.get();
-    Require(commsched_engine_create(&model_.desc, &engine_),
-            commsched_engine_last_error());
     uint32_t id = 0;
     for (const std::string& module : model_.modules) {
       Require(
@@ -142,7 +148,7 @@ class Rank {
 
   commsched_context_t* context() { return context_; }
   commsched_engine_t* engine() { return engine_; }
-  // As a program may, once the engine is built.
+  // As a program may, once the engine is there.
   void DropContextAndGroup() {
     commsched_group_destroy(group_);
     commsched_context_destroy(context_);
@@ -244,12 +250,11 @@ TEST(EngineAgreementTest, AnotherModuleIsRefused) {
 
 struct Setting {
   const char* name;
-  std::function<void(commsched_engine_desc_t*)> change;
+  std::function<void(RankModel*)> change;
   const char* difference;
 };
 
 TEST(EngineAgreementTest, OtherHyperParametersAreRefusedByName) {
-  using Desc = commsched_engine_desc_t;
   const commsched_optimizer_table_t other_beta1 =
       commsched_adamw(0.8f, 0.95f, 1e-8f);
   const commsched_optimizer_table_t other_beta2 =
@@ -258,30 +263,34 @@ TEST(EngineAgreementTest, OtherHyperParametersAreRefusedByName) {
       commsched_adamw(0.9f, 0.95f, 1e-6f);
   const commsched_optimizer_table_t sgd = commsched_sgd(0, 0);
   const Setting settings[] = {
-      {"weight_decay", [](Desc* d) { d->weight_decay = 0; },
+      {"weight_decay", [](RankModel* m) { m->desc.weight_decay = 0; },
        "weight_decay is 0.1 on rank 0 and 0 on rank 1"},
-      {"beta1", [&](Desc* d) { d->optimizer = &other_beta1; },
+      {"beta1", [&](RankModel* m) { m->options.optimizer = &other_beta1; },
        "beta1 is 0.9 on rank 0 and 0.8 on rank 1"},
-      {"beta2", [&](Desc* d) { d->optimizer = &other_beta2; },
+      {"beta2", [&](RankModel* m) { m->options.optimizer = &other_beta2; },
        "beta2 is 0.95 on rank 0 and 0.99 on rank 1"},
-      {"epsilon", [&](Desc* d) { d->optimizer = &other_epsilon; },
+      {"epsilon", [&](RankModel* m) { m->options.optimizer = &other_epsilon; },
        "epsilon is 1e-08 on rank 0 and 1e-06 on rank 1"},
-      {"clip_norm", [](Desc* d) { d->clip_norm = 2; },
+      {"clip_norm", [](RankModel* m) { m->desc.clip_norm = 2; },
        "clip_norm is 1 on rank 0 and 2 on rank 1"},
-      {"optimizer", [&](Desc* d) { d->optimizer = &sgd; },
+      {"optimizer", [&](RankModel* m) { m->options.optimizer = &sgd; },
        "optimizer is adamw on rank 0 and sgd on rank 1"},
-      {"loss_scale", [](Desc* d) { d->loss_scale = 8; },
+      {"loss_scale", [](RankModel* m) { m->desc.loss_scale = 8; },
        "loss_scale is 4 on rank 0 and 8 on rank 1"},
-      {"loss_scale_window", [](Desc* d) { d->loss_scale_window = 3; },
+      {"loss_scale_window", [](RankModel* m) { m->desc.loss_scale_window = 3; },
        "loss_scale_window is 2000 on rank 0 and 3 on rank 1"},
-      {"zero_stage", [](Desc* d) { d->zero_stage = 1; },
+      {"zero_stage", [](RankModel* m) { m->options.zero_stage = 1; },
        "zero_stage is 0 on rank 0 and 1 on rank 1"},
-      {"micro_batches", [](Desc* d) { d->micro_batches = 2; },
+      {"micro_batches", [](RankModel* m) { m->options.micro_batches = 2; },
        "micro_batches is 1 on rank 0 and 2 on rank 1"},
-      {"parameter_dtype", [](Desc* d) { d->parameter_dtype = COMMSCHED_BF16; },
+      {"parameter_dtype",
+       [](RankModel* m) { m->options.parameter_dtype = COMMSCHED_BF16; },
        "parameter_dtype is F32 on rank 0 and BF16 on rank 1"},
-      {"reduce_dtype", [](Desc* d) { d->reduce_dtype = COMMSCHED_F16; },
+      {"reduce_dtype",
+       [](RankModel* m) { m->options.reduce_dtype = COMMSCHED_F16; },
        "reduce_dtype is F32 on rank 0 and F16 on rank 1"},
+      {"record_order", [](RankModel* m) { m->desc.record_order = 1; },
+       "record_order is off on rank 0 and on on rank 1"},
   };
   RankModel model;
   model.desc.weight_decay = 0.1f;
@@ -289,9 +298,8 @@ TEST(EngineAgreementTest, OtherHyperParametersAreRefusedByName) {
   model.desc.loss_scale = 4;
   for (const Setting& setting : settings) {
     SCOPED_TRACE(setting.name);
-    EXPECT_THAT(
-        BuildTwo([&](RankModel* mine) { setting.change(&mine->desc); }, model),
-        Each(HasSubstr(setting.difference)));
+    EXPECT_THAT(BuildTwo(setting.change, model),
+                Each(HasSubstr(setting.difference)));
   }
 }
 
@@ -300,13 +308,14 @@ TEST(EngineAgreementTest, OtherMomentumAndNesterovAreRefusedByName) {
   const commsched_optimizer_table_t other_momentum = commsched_sgd(0.8f, 0);
   const commsched_optimizer_table_t nesterov = commsched_sgd(0.9f, 1);
   RankModel model;
-  model.desc.optimizer = &sgd;
+  model.options.optimizer = &sgd;
   EXPECT_THAT(
-      BuildTwo([&](RankModel* mine) { mine->desc.optimizer = &other_momentum; },
-               model),
+      BuildTwo(
+          [&](RankModel* mine) { mine->options.optimizer = &other_momentum; },
+          model),
       Each(HasSubstr("momentum is 0.9 on rank 0 and 0.8 on rank 1")));
   EXPECT_THAT(
-      BuildTwo([&](RankModel* mine) { mine->desc.optimizer = &nesterov; },
+      BuildTwo([&](RankModel* mine) { mine->options.optimizer = &nesterov; },
                model),
       Each(HasSubstr("nesterov is 0 on rank 0 and 1 on rank 1")));
 }
@@ -314,9 +323,9 @@ TEST(EngineAgreementTest, OtherMomentumAndNesterovAreRefusedByName) {
 TEST(EngineAgreementTest, ADefaultAndItsValueAreEqual) {
   const commsched_optimizer_table_t adamw = commsched_adamw(0.9f, 0.95f, 1e-8f);
   EXPECT_THAT(BuildTwo([&](RankModel* model) {
-                model->desc.optimizer = &adamw;
-                model->desc.micro_batches = 1;
-                model->desc.bucket_bytes = uint64_t{25} << 20;
+                model->options.optimizer = &adamw;
+                model->options.micro_batches = 1;
+                model->options.bucket_bytes = uint64_t{25} << 20;
                 model->desc.loss_scale_window = 2000;
               }),
               Each(IsEmpty()));
@@ -352,17 +361,57 @@ TEST(EngineAgreementTest, ADifferenceInOneGroupIsAnErrorOfAllRanks) {
               Each(HasSubstr("weight_decay is 0 on rank 1 and 0.5 on rank 3")));
 }
 
-TEST(EngineAgreementTest, ARankThatCannotPrepareFailsTheOthersAtOnce) {
+// Rank `last` of `size` ranks, on which `spoil` makes creation fail; what the
+// others find, and what it does.
+void ExpectAllFail(int32_t size, const std::function<void(RankModel*)>& spoil,
+                   const std::string& why) {
+  SCOPED_TRACE(std::to_string(size) + " ranks, " + why);
   const std::vector<std::string> messages =
-      OnWorld(2, [](Rank& rank, int32_t me) {
+      OnWorld(size, [&](Rank& rank, int32_t me) {
         RankModel model;
         model.desc.launch_timeout_ns = 0;  // 600 s.
-        if (me == 1) model.parameters.clear();
-        return rank.Build(model);
+        if (me == size - 1) spoil(&model);
+        const std::string message = rank.Build(model);
+        EXPECT_EQ(rank.engine(), nullptr);
+        return message;
       });
-  EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1 will not come"),
-                                 HasSubstr("the model has no parameters")));
-  EXPECT_THAT(messages[1], HasSubstr("the model has no parameters"));
+  EXPECT_THAT(messages.back(), HasSubstr(why));
+  for (int32_t rank = 0; rank + 1 < size; ++rank) {
+    EXPECT_THAT(
+        messages[static_cast<size_t>(rank)],
+        AllOf(HasSubstr("rank " + std::to_string(size - 1) + " will not come"),
+              HasSubstr(why)));
+  }
+}
+
+TEST(EngineAgreementTest, ARankThatIsAskedForNonsenseFailsTheOthersAtOnce) {
+  for (const int32_t size : {2, 3, 4}) {
+    ExpectAllFail(
+        size, [](RankModel* model) { model->desc.weight_decay = -1; },
+        "weight_decay is -1");
+    ExpectAllFail(
+        size, [](RankModel* model) { model->desc.num_groups = 1; },
+        "groups is NULL");
+  }
+}
+
+TEST(EngineAgreementTest, ARankThatTheMachineCannotHoldFailsTheOthersAtOnce) {
+  ExpectAllFail(
+      2,
+      [](RankModel* model) { model->parameters[0].dims = {uint64_t{1} << 39}; },
+      "the machine has");
+}
+
+TEST(EngineAgreementTest, AfterAFailureTheRanksCreateEnginesAgain) {
+  EXPECT_THAT(OnWorld(3,
+                      [](Rank& rank, int32_t me) {
+                        RankModel model;
+                        if (me == 1) model.desc.clip_norm = -1;
+                        EXPECT_NE(rank.Build(model), "");
+                        RETURN_MESSAGE_IF_ERROR(rank.BuildAgain());
+                        return rank.Step();
+                      }),
+              Each(IsEmpty()));
 }
 
 // What a rank throws is a failure to prepare as any other.
@@ -403,7 +452,7 @@ TEST(EngineValuesTest, OtherInitialValuesAreRefusedInEveryStageThatHasThem) {
   for (uint32_t stage = 0; stage < 3; ++stage) {
     SCOPED_TRACE(stage);
     RankModel model;
-    model.desc.zero_stage = stage;
+    model.options.zero_stage = stage;
     EXPECT_THAT(StepWithOtherValues(model),
                 Each(AllOf(HasSubstr("parameter 1 'b'"), HasSubstr("on rank 0"),
                            HasSubstr("on rank 1"))));
@@ -412,16 +461,16 @@ TEST(EngineValuesTest, OtherInitialValuesAreRefusedInEveryStageThatHasThem) {
 
 TEST(EngineValuesTest, OfStage3OnlyWhatStaysWholeIsCompared) {
   RankModel model;
-  model.desc.zero_stage = 3;
+  model.options.zero_stage = 3;
   EXPECT_THAT(StepWithOtherValues(model), Each(IsEmpty()));
-  model.desc.persist_below = 64 * 8 * sizeof(float) + 1;
+  model.options.persist_below = 64 * 8 * sizeof(float) + 1;
   EXPECT_THAT(StepWithOtherValues(model), Each(HasSubstr("parameter 1 'b'")));
 }
 
 // They round to the same copy.
 TEST(EngineValuesTest, MasterWeightsThatSeveralRanksStoreAreCompared) {
   RankModel model;
-  model.desc.parameter_dtype = COMMSCHED_BF16;
+  model.options.parameter_dtype = COMMSCHED_BF16;
   EXPECT_THAT(OnWorld(2,
                       [&](Rank& rank, int32_t me) {
                         RETURN_MESSAGE_IF_ERROR(rank.Build(model));

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "commsched/engine.h"
+#include "test/engine/create_engine.h"
 #include "test/engine/float_address.h"
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
@@ -199,20 +200,6 @@ class SharedRank {
                                      static_cast<uint32_t>(all.size()), group),
               commsched_last_error());
     }
-    commsched_plan_options_t plan = commsched_plan_options_init();
-    plan.deterministic = 1;
-    commsched_engine_desc_t desc = commsched_engine_desc_init();
-    desc.context = context_;
-    desc.group = group_;
-    desc.model = model_.get();
-    desc.groups = &sequence_group_;
-    desc.num_groups = 1;
-    desc.plan = &plan;
-    desc.zero_stage = toy.zero_stage;
-    const commsched_optimizer_table_t sgd = commsched_sgd(0, 0);
-    desc.optimizer = &sgd;
-    desc.bucket_bytes = 1024;
-    Require(commsched_engine_create(&desc, &engine_), commsched_last_error());
     Register(rank);
   }
 
@@ -227,8 +214,25 @@ class SharedRank {
   SharedRank(const SharedRank &) = delete;
   SharedRank &operator=(const SharedRank &) = delete;
 
+  commsched_status_t Create() {
+    commsched_plan_options_t plan = commsched_plan_options_init();
+    plan.deterministic = 1;
+    commsched_engine_desc_t desc = commsched_engine_desc_init();
+    desc.context = context_;
+    desc.group = group_;
+    desc.groups = &sequence_group_;
+    desc.num_groups = 1;
+    commsched_step_plan_options_t options = commsched_step_plan_options_init();
+    options.plan = &plan;
+    options.zero_stage = toy_.zero_stage;
+    const commsched_optimizer_table_t sgd = commsched_sgd(0, 0);
+    options.optimizer = &sgd;
+    options.bucket_bytes = 1024;
+    return CreateEngine(desc, model_.get(), options, &engine_);
+  }
+
   std::string Train(AttentionTraining *out) {
-    RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_build(engine_)));
+    RETURN_MESSAGE_IF_ERROR(Message(Create()));
     std::vector<float> values;
     for (uint32_t p = 0; p < NumParameters(); ++p) {
       values.resize(toy_.CountOf(p % kToyParameters));

@@ -78,7 +78,7 @@ TEST_P(CheckpointResumeTest, AnyOtherShapeOfTheJobLoadsTheSameBits) {
       for (uint64_t bucket_bytes : {1024u, 1u << 20}) {
         ToyStretch stretch;
         stretch.run = ToyRunOf(ranks, stage, bucket_bytes);
-        if (stage == 3) stretch.run.engine.persist_below = 300;
+        if (stage == 3) stretch.run.options.persist_below = 300;
         stretch.load = folder.path();
         stretch.end = 3;
         const TemporaryFolder again;

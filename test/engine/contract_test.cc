@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
+#include "test/engine/create_engine.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/model_handle.h"
 #include "test/engine/pass_calls.h"
@@ -21,39 +22,28 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Runs `body` on the only rank of a world of one.
-void OnOneRank(const std::function<void(ToyRank&, commsched_engine_t*)>& body) {
+// Runs `body` on the only rank of a world of one, before it has an engine.
+void OnOneRank(const std::function<void(ToyRank&)>& body) {
   ToyRun run;
   run.ranks = 1;
   EXPECT_EQ(OnRanks(run,
                     [&](ToyRank& toy, int32_t) {
-                      body(toy, toy.engine());
+                      body(toy);
                       return std::string();
                     }),
             "");
 }
 
-TEST(EngineOrderTest, CallsBeforeBuildExpectBuild) {
-  OnOneRank([](ToyRank&, commsched_engine_t* engine) {
-    const void* values = nullptr;
-    void* gradient = nullptr;
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_parameter_address(engine, 0, &values, &gradient),
-        COMMSCHED_FAILED_PRECONDITION, HasSubstr("expected build"));
-    EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine, nullptr),
-                        COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("expected build"));
-    EXPECT_ENGINE_ERROR(commsched_engine_drain(engine),
-                        COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("expected build"));
-    EXPECT_EQ(commsched_engine_plan(engine), nullptr);
-    EXPECT_EQ(commsched_engine_session(engine), nullptr);
+void OnOneEngine(
+    const std::function<void(ToyRank&, commsched_engine_t*)>& body) {
+  OnOneRank([&](ToyRank& toy) {
+    ASSERT_EQ(toy.Build(), "");
+    body(toy, toy.engine());
   });
 }
 
-TEST(EngineOrderTest, NothingIsAddedAfterBuild) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+TEST(EngineOrderTest, NothingIsAddedToItsModel) {
+  OnOneEngine([](ToyRank& toy, commsched_engine_t*) {
     uint32_t id = 77;
     const uint64_t dim = 1;
     EXPECT_ENGINE_ERROR(
@@ -65,16 +55,12 @@ TEST(EngineOrderTest, NothingIsAddedAfterBuild) {
     EXPECT_ENGINE_ERROR(commsched_model_use_parameter(toy.model(), 3, 2),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("nothing can be added"));
-    EXPECT_ENGINE_ERROR(commsched_engine_build(engine),
-                        COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("is already built"));
     EXPECT_EQ(id, 77u);
   });
 }
 
 TEST(EngineOrderTest, AStepBeginsOnce) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+  OnOneEngine([](ToyRank&, commsched_engine_t* engine) {
     ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine, nullptr),
                         COMMSCHED_FAILED_PRECONDITION,
@@ -84,8 +70,7 @@ TEST(EngineOrderTest, AStepBeginsOnce) {
 }
 
 TEST(EngineOrderTest, ModulesRunForwardInOrderAndBackwardInReverse) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+  OnOneEngine([](ToyRank&, commsched_engine_t* engine) {
     ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(
         ForwardBegin(engine, 1, 0), COMMSCHED_FAILED_PRECONDITION,
@@ -119,8 +104,7 @@ TEST(EngineOrderTest, ModulesRunForwardInOrderAndBackwardInReverse) {
 }
 
 TEST(EngineOrderTest, AnEvaluationIsAForwardOfEveryModule) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+  OnOneEngine([](ToyRank&, commsched_engine_t* engine) {
     EXPECT_ENGINE_ERROR(commsched_engine_evaluation_end(engine),
                         COMMSCHED_FAILED_PRECONDITION,
                         HasSubstr("expected step_begin"));
@@ -158,8 +142,7 @@ TEST(EngineOrderTest, AnEvaluationIsAForwardOfEveryModule) {
 }
 
 TEST(EngineOrderTest, APartOfAParameterLiesWithinIt) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+  OnOneEngine([](ToyRank&, commsched_engine_t* engine) {
     const float values[2] = {1, 2};
     EXPECT_EQ(commsched_engine_set_parameter_range(engine, 0, 15, values, 2),
               COMMSCHED_OK);
@@ -175,8 +158,7 @@ TEST(EngineOrderTest, APartOfAParameterLiesWithinIt) {
 }
 
 TEST(EngineOrderTest, TheStepEndsAfterTheOptimizer) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+  OnOneEngine([](ToyRank& toy, commsched_engine_t* engine) {
     ASSERT_EQ(toy.ForwardBackward(0), "");
     EXPECT_ENGINE_ERROR(commsched_engine_step_end(engine),
                         COMMSCHED_FAILED_PRECONDITION,
@@ -195,8 +177,7 @@ TEST(EngineOrderTest, TheStepEndsAfterTheOptimizer) {
 }
 
 TEST(EngineOrderTest, AfterAnErrorTheStepGoesOn) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+  OnOneEngine([](ToyRank& toy, commsched_engine_t* engine) {
     EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_FAILED_PRECONDITION);
     EXPECT_EQ(toy.Step(0), "");
     EXPECT_EQ(BackwardEnd(engine, 0, 0), COMMSCHED_FAILED_PRECONDITION);
@@ -205,8 +186,7 @@ TEST(EngineOrderTest, AfterAnErrorTheStepGoesOn) {
 }
 
 TEST(EngineParametersTest, AreReadAndWrittenOnlyWhenDrained) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+  OnOneEngine([](ToyRank& toy, commsched_engine_t* engine) {
     std::vector<float> values(17, 2.5f);
     ASSERT_EQ(commsched_engine_set_parameter(engine, 0, values.data(), 17),
               COMMSCHED_OK);
@@ -226,8 +206,7 @@ TEST(EngineParametersTest, AreReadAndWrittenOnlyWhenDrained) {
 }
 
 TEST(EngineParametersTest, SetValuesAreReadBack) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+  OnOneEngine([](ToyRank&, commsched_engine_t* engine) {
     const std::vector<float> in(64, 2.5f);
     std::vector<float> out(64);
     ASSERT_EQ(commsched_engine_set_parameter(engine, 3, in.data(), 64),
@@ -239,8 +218,7 @@ TEST(EngineParametersTest, SetValuesAreReadBack) {
 }
 
 TEST(EngineParametersTest, AreNamedInErrors) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+  OnOneEngine([](ToyRank&, commsched_engine_t* engine) {
     float value = 0;
     EXPECT_ENGINE_ERROR(
         commsched_engine_get_parameter(engine, 3, &value, 1),
@@ -253,8 +231,7 @@ TEST(EngineParametersTest, AreNamedInErrors) {
 }
 
 TEST(EngineNormTest, NeedsClippingAndAStep) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
-    ASSERT_EQ(toy.Build(), "");
+  OnOneEngine([](ToyRank&, commsched_engine_t* engine) {
     double norm = -1;
     EXPECT_ENGINE_ERROR(commsched_engine_norm(engine, &norm),
                         COMMSCHED_FAILED_PRECONDITION,
@@ -265,6 +242,7 @@ TEST(EngineNormTest, NeedsClippingAndAStep) {
   run.engine.clip_norm = 0;
   EXPECT_EQ(OnRanks(run,
                     [](ToyRank& toy, int32_t) {
+                      RETURN_MESSAGE_IF_ERROR(toy.Build());
                       double norm = 0;
                       EXPECT_ENGINE_ERROR(
                           commsched_engine_norm(toy.engine(), &norm),
@@ -276,7 +254,7 @@ TEST(EngineNormTest, NeedsClippingAndAStep) {
 }
 
 TEST(EngineRegistrationTest, RefusesWhatItCannotTrain) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t*) {
+  OnOneRank([](ToyRank& toy) {
     uint32_t id = 77;
     const uint64_t dims[] = {4};
     const uint64_t huge[] = {uint64_t{1} << 39, 4};
@@ -306,7 +284,7 @@ TEST(EngineRegistrationTest, RefusesWhatItCannotTrain) {
 }
 
 TEST(EngineRegistrationTest, TiedParametersComeFromEarlierModules) {
-  OnOneRank([](ToyRank& toy, commsched_engine_t*) {
+  OnOneRank([](ToyRank& toy) {
     EXPECT_ENGINE_ERROR(
         commsched_model_use_parameter(toy.model(), 0, 2),
         COMMSCHED_INVALID_ARGUMENT,
@@ -318,11 +296,10 @@ TEST(EngineRegistrationTest, TiedParametersComeFromEarlierModules) {
   });
 }
 
-// A context and a group of one rank.
+// A context and a group of one rank, and a model of one parameter.
 class EngineCreateTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    desc_.model = model_.get();
     commsched_world_desc_t world = commsched_world_desc_init();
     world.size = 1;
     const int32_t rank = 0;
@@ -332,24 +309,36 @@ class EngineCreateTest : public ::testing::Test {
     ASSERT_EQ(commsched_group_create(desc_.context, "dp_shard", &rank, 1,
                                      &desc_.group),
               COMMSCHED_OK);
+    AddOne(100);
   }
   void TearDown() override {
+    commsched_engine_destroy(engine_);
     commsched_group_destroy(desc_.group);
     commsched_context_destroy(desc_.context);
     commsched_world_destroy(world_);
   }
 
-  void AddOneParameter() {
+  // A module, and a parameter of so many elements.
+  void AddOne(uint64_t count) {
     uint32_t id = 0;
-    const uint64_t dim = 100;
-    ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
+    const std::string name = "m" + std::to_string(count);
+    ASSERT_EQ(commsched_model_add_module(model_.get(), name.c_str(), 0, 0, &id),
               COMMSCHED_OK);
-    ASSERT_EQ(AddParameter(model_.get(), 0, "p", &dim, 1, &id), COMMSCHED_OK);
+    ASSERT_EQ(AddParameter(model_.get(), id, name.c_str(), &count, 1, &id),
+              COMMSCHED_OK);
+  }
+  commsched_status_t Plan(const commsched_step_plan_options_t& options) {
+    return TryPlan(model_.get(), 1, options, &plan_);
+  }
+  commsched_status_t Create() {
+    return CreateEngine(desc_, model_.get(), options_, &engine_);
   }
 
   commsched_world_t* world_ = nullptr;
   commsched_engine_desc_t desc_ = commsched_engine_desc_init();
+  commsched_step_plan_options_t options_ = commsched_step_plan_options_init();
   const ModelHandle model_ = NewModel();
+  StepPlanHandle plan_;
   commsched_engine_t* engine_ = nullptr;
 };
 
@@ -364,8 +353,8 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
        "context is NULL"},
       {[](auto& d) { d.group = nullptr; }, COMMSCHED_INVALID_ARGUMENT,
        "group is NULL"},
-      {[](auto& d) { d.model = nullptr; }, COMMSCHED_INVALID_ARGUMENT,
-       "model is NULL"},
+      {[](auto& d) { d.step_plan = nullptr; }, COMMSCHED_INVALID_ARGUMENT,
+       "step_plan is NULL"},
       {[](auto& d) { d.num_groups = 1; }, COMMSCHED_INVALID_ARGUMENT,
        "groups is NULL"},
       {[](auto& d) {
@@ -374,6 +363,44 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
          d.num_groups = 2;
        },
        COMMSCHED_INVALID_ARGUMENT, "groups[1] is NULL"},
+      {[](auto& d) { d.loss_scale = 3; }, COMMSCHED_INVALID_ARGUMENT,
+       "loss_scale is 3"},
+      {[](auto& d) { d.loss_scale = 0x1p25f; }, COMMSCHED_INVALID_ARGUMENT,
+       "power of two from 1 to 2^24"},
+      {[](auto& d) { d.loss_scale = 0.5f; }, COMMSCHED_INVALID_ARGUMENT,
+       "loss_scale is 0.5"},
+      {[](auto& d) { d.clip_norm = -1; }, COMMSCHED_INVALID_ARGUMENT,
+       "clip_norm is -1"},
+      {[](auto& d) { d.weight_decay = 0.0f / 0.0f; },
+       COMMSCHED_INVALID_ARGUMENT, "weight_decay"},
+      {[](auto& d) { d.launch_timeout_ns = -5; }, COMMSCHED_INVALID_ARGUMENT,
+       "launch_timeout_ns is -5"},
+      {[](auto& d) { d.struct_size = 0; }, COMMSCHED_INVALID_ARGUMENT,
+       "struct_size of desc is 0"},
+      {[](auto& d) { d.struct_size = 4097; }, COMMSCHED_INVALID_ARGUMENT,
+       "struct_size of desc is 4097, not a multiple of 8 in 8..4096"},
+  };
+  options_.clips = options_.scales_loss = 1;
+  ASSERT_EQ(Plan(options_), COMMSCHED_OK);
+  desc_.step_plan = plan_.get();
+  desc_.loss_scale = 1;
+  for (const Case& c : cases) {
+    commsched_engine_desc_t desc = desc_;
+    c.spoil(desc);
+    EXPECT_ENGINE_ERROR(commsched_engine_create(&desc, &engine_), c.code,
+                        HasSubstr(c.message));
+    EXPECT_EQ(engine_, nullptr);
+  }
+  EXPECT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
+}
+
+TEST_F(EngineCreateTest, AStepPlanChecksEveryOption) {
+  struct Case {
+    void (*spoil)(commsched_step_plan_options_t&);
+    commsched_status_t code;
+    const char* message;
+  };
+  const Case cases[] = {
       {[](auto& d) { d.max_live_bytes = 5; }, COMMSCHED_INVALID_ARGUMENT,
        "max_live_bytes is 5 with zero_stage 0"},
       {[](auto& d) { d.persist_below = 6; }, COMMSCHED_INVALID_ARGUMENT,
@@ -386,12 +413,6 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
        COMMSCHED_INVALID_ARGUMENT, "parameter_dtype is 1"},
       {[](auto& d) { d.reduce_dtype = 99; }, COMMSCHED_INVALID_ARGUMENT,
        "reduce_dtype is 99"},
-      {[](auto& d) { d.loss_scale = 3; }, COMMSCHED_INVALID_ARGUMENT,
-       "loss_scale is 3"},
-      {[](auto& d) { d.loss_scale = 0x1p25f; }, COMMSCHED_INVALID_ARGUMENT,
-       "power of two from 1 to 2^24"},
-      {[](auto& d) { d.loss_scale = 0.5f; }, COMMSCHED_INVALID_ARGUMENT,
-       "loss_scale is 0.5"},
       {[](auto& d) {
          static const auto table = commsched_optimizer_table_init();
          d.optimizer = &table;
@@ -418,16 +439,6 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
          d.optimizer = &table;
        },
        COMMSCHED_INVALID_ARGUMENT, "epsilon of optimizer 'adamw' is -1"},
-      {[](auto& d) { d.clip_norm = -1; }, COMMSCHED_INVALID_ARGUMENT,
-       "clip_norm is -1"},
-      {[](auto& d) { d.weight_decay = 0.0f / 0.0f; },
-       COMMSCHED_INVALID_ARGUMENT, "weight_decay"},
-      {[](auto& d) { d.launch_timeout_ns = -5; }, COMMSCHED_INVALID_ARGUMENT,
-       "launch_timeout_ns is -5"},
-      {[](auto& d) { d.struct_size = 0; }, COMMSCHED_INVALID_ARGUMENT,
-       "struct_size of desc is 0"},
-      {[](auto& d) { d.struct_size = 4097; }, COMMSCHED_INVALID_ARGUMENT,
-       "struct_size of desc is 4097, not a multiple of 8 in 8..4096"},
       {[](auto& d) {
          static commsched_plan_options_t plan = {};
          d.plan = &plan;
@@ -448,11 +459,10 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
        COMMSCHED_INVALID_ARGUMENT, "profile.op_cost_ns is not NULL"},
   };
   for (const Case& c : cases) {
-    commsched_engine_desc_t desc = desc_;
-    c.spoil(desc);
-    EXPECT_ENGINE_ERROR(commsched_engine_create(&desc, &engine_), c.code,
-                        HasSubstr(c.message));
-    EXPECT_EQ(engine_, nullptr);
+    commsched_step_plan_options_t options = options_;
+    c.spoil(options);
+    EXPECT_ENGINE_ERROR(Plan(options), c.code, HasSubstr(c.message));
+    EXPECT_EQ(plan_, nullptr);
   }
 }
 
@@ -467,81 +477,50 @@ TEST_F(EngineCreateTest, RefusesNulls) {
   commsched_engine_destroy(nullptr);
 }
 
-TEST_F(EngineCreateTest, BuildNeedsAParameter) {
-  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
-  EXPECT_ENGINE_ERROR(commsched_engine_build(engine_),
-                      COMMSCHED_FAILED_PRECONDITION,
-                      HasSubstr("no parameters"));
-  commsched_engine_destroy(engine_);
-}
-
-TEST_F(EngineCreateTest, APlanOptionThatIsUnknownIsRefused) {
+TEST_F(EngineCreateTest, AnUnknownPlanOptionIsRefused) {
   struct {
     commsched_plan_options_t known = commsched_plan_options_init();
     uint64_t newer = 1;
   } plan;
   plan.known.struct_size = sizeof(plan);
-  desc_.plan = &plan.known;
-  EXPECT_ENGINE_ERROR(commsched_engine_create(&desc_, &engine_),
-                      COMMSCHED_INVALID_ARGUMENT, HasSubstr("no more fields"));
+  options_.plan = &plan.known;
+  EXPECT_ENGINE_ERROR(Plan(options_), COMMSCHED_INVALID_ARGUMENT,
+                      HasSubstr("no more fields"));
   plan.newer = 0;
-  EXPECT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
-  commsched_engine_destroy(engine_);
+  EXPECT_EQ(Plan(options_), COMMSCHED_OK);
 }
 
-TEST_F(EngineCreateTest, NamesInThePlanOptionsAreCopied) {
+TEST_F(EngineCreateTest, APluginThatIsNotThereIsNamed) {
   commsched_plan_options_t plan = commsched_plan_options_init();
-  commsched_engine_desc_t desc = desc_;
-  desc.plan = &plan;
-  AddOneParameter();
-  for (const char** name : {&plan.policy, &plan.codec}) {
-    std::string text = "no-such-plugin-of-this-name";
-    *name = text.c_str();
-    ASSERT_EQ(commsched_engine_create(&desc, &engine_), COMMSCHED_OK);
-    text.assign(text.size(), '?');
-    *name = nullptr;
-    EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine_), COMMSCHED_NOT_FOUND,
+  options_.plan = &plan;
+  for (const char** name : {&plan.policy, &plan.codec, &plan.backend}) {
+    *name = "no-such-plugin-of-this-name";
+    EXPECT_ENGINE_ERROR(Plan(options_), COMMSCHED_NOT_FOUND,
                         HasSubstr("'no-such-plugin-of-this-name'"));
-    commsched_engine_destroy(engine_);
+    *name = nullptr;
   }
 }
 
 TEST_F(EngineCreateTest, MoreMicroBatchesThanCanBePlannedAreRefused) {
-  desc_.micro_batches = 100'000'000;
-  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
-  AddOneParameter();
+  options_.micro_batches = 100'000'000;
   EXPECT_ENGINE_ERROR(
-      commsched_engine_prepare(engine_), COMMSCHED_OUT_OF_RANGE,
+      Create(), COMMSCHED_OUT_OF_RANGE,
       AllOf(HasSubstr("micro_batches is 100000000: with 1 modules"),
             HasSubstr("at most 1048576")));
-  commsched_engine_destroy(engine_);
 }
 
 TEST_F(EngineCreateTest, AModelThatTheMachineCannotHoldIsRefused) {
-  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
-  uint32_t id = 0;
-  const uint64_t dim = uint64_t{1} << 39;
-  ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
-            COMMSCHED_OK);
-  ASSERT_EQ(AddParameter(model_.get(), 0, "p", &dim, 1, &id), COMMSCHED_OK);
+  AddOne(uint64_t{1} << 39);
   // Parameters, gradients and two moments, of 4 bytes each: 2^39 x 16.
   EXPECT_ENGINE_ERROR(
-      commsched_engine_build(engine_), COMMSCHED_RESOURCE_EXHAUSTED,
-      AllOf(HasSubstr("8796093022208 bytes"), HasSubstr("the machine has")));
-  commsched_engine_destroy(engine_);
+      Create(), COMMSCHED_RESOURCE_EXHAUSTED,
+      AllOf(HasSubstr("87960930"), HasSubstr("the machine has")));
 }
 
-TEST_F(EngineCreateTest, ABuiltEngineNeedsNoneOfItsHandles) {
+TEST_F(EngineCreateTest, AnEngineNeedsNoneOfItsHandles) {
   ASSERT_EQ(commsched_trace_create(desc_.context, 1024, &desc_.trace),
             COMMSCHED_OK);
-  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
-  uint32_t id = 0;
-  const uint64_t dim = 100;
-  ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
-            COMMSCHED_OK);
-  ASSERT_EQ(AddParameter(model_.get(), 0, "p", &dim, 1, &id), COMMSCHED_OK);
-  ASSERT_EQ(commsched_engine_prepare(engine_), COMMSCHED_OK);
-  ASSERT_EQ(commsched_engine_build(engine_), COMMSCHED_OK);
+  ASSERT_EQ(Create(), COMMSCHED_OK);
   commsched_trace_destroy(desc_.trace);
   commsched_group_destroy(std::exchange(desc_.group, nullptr));
   commsched_context_destroy(std::exchange(desc_.context, nullptr));
@@ -553,50 +532,32 @@ TEST_F(EngineCreateTest, ABuiltEngineNeedsNoneOfItsHandles) {
   EXPECT_EQ(BackwardEnd(engine_, 0, 0), COMMSCHED_OK);
   EXPECT_EQ(UpdateWith(engine_, 0.1f), COMMSCHED_OK);
   EXPECT_EQ(commsched_engine_step_end(engine_), COMMSCHED_OK);
-  commsched_engine_destroy(engine_);
 }
 
-TEST_F(EngineCreateTest, PrepareIsThePartOfBuildThatOtherRanksDoNotSee) {
-  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
-  EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine_),
-                      COMMSCHED_FAILED_PRECONDITION,
-                      HasSubstr("no parameters"));
-  uint32_t id = 0;
-  const uint64_t dim = 100;
-  ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
-            COMMSCHED_OK);
-  ASSERT_EQ(AddParameter(model_.get(), 0, "p", &dim, 1, &id), COMMSCHED_OK);
-  ASSERT_EQ(commsched_engine_prepare(engine_), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_session(engine_), nullptr);
+TEST_F(EngineCreateTest, ANewEngineTellsOfItselfAndHasASession) {
+  ASSERT_EQ(Create(), COMMSCHED_OK);
+  commsched_engine_info_t info = commsched_engine_info_init();
+  EXPECT_EQ(commsched_engine_get_info(engine_, &info), COMMSCHED_OK);
+  EXPECT_EQ(info.num_parameters, 100u);
   EXPECT_NE(commsched_engine_plan(engine_), nullptr);
-  EXPECT_ENGINE_ERROR(commsched_model_add_module(model_.get(), "n", 0, 0, &id),
-                      COMMSCHED_FAILED_PRECONDITION,
-                      HasSubstr("nothing can be added"));
-  EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine_),
-                      COMMSCHED_FAILED_PRECONDITION,
-                      HasSubstr("expected build"));
-  EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine_, nullptr),
-                      COMMSCHED_FAILED_PRECONDITION,
-                      HasSubstr("expected build"));
-  ASSERT_EQ(commsched_engine_build(engine_), COMMSCHED_OK);
   EXPECT_NE(commsched_engine_session(engine_), nullptr);
-  commsched_engine_destroy(engine_);
+}
+
+TEST_F(EngineCreateTest, OneThatRecordsTheOrderHasNoSessionYet) {
+  desc_.record_order = 1;
+  ASSERT_EQ(Create(), COMMSCHED_OK);
+  EXPECT_NE(commsched_engine_plan(engine_), nullptr);
+  EXPECT_EQ(commsched_engine_session(engine_), nullptr);
 }
 
 TEST_F(EngineCreateTest, AnArenaThatIsTooSmallIsRefusedWithTheSizeThatWorks) {
-  desc_.zero_stage = 2;
+  options_.zero_stage = 2;
   commsched_plan_options_t plan = commsched_plan_options_init();
   plan.arena_bytes = 64;
-  desc_.plan = &plan;
-  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
-  uint32_t id = 0;
-  const uint64_t dim = 1000;
-  ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
-            COMMSCHED_OK);
-  ASSERT_EQ(AddParameter(model_.get(), 0, "p", &dim, 1, &id), COMMSCHED_OK);
-  EXPECT_ENGINE_ERROR(commsched_engine_build(engine_),
-                      COMMSCHED_RESOURCE_EXHAUSTED, HasSubstr("4096"));
-  commsched_engine_destroy(engine_);
+  options_.plan = &plan;
+  AddOne(1000);
+  EXPECT_ENGINE_ERROR(Plan(options_), COMMSCHED_RESOURCE_EXHAUSTED,
+                      HasSubstr("4096"));
 }
 
 }  // namespace

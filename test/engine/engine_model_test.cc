@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
+#include "test/engine/create_engine.h"
 #include "test/engine/exchange_model.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/model_handle.h"
@@ -35,12 +36,9 @@ class EngineOfModel {
     Require(commsched_group_create(context_, "dp", all.data(),
                                    static_cast<uint32_t>(all.size()), &group_),
             commsched_last_error());
-    commsched_engine_desc_t desc = commsched_engine_desc_init();
-    desc.context = context_;
-    desc.group = group_;
-    desc.model = model;
-    desc.zero_stage = 2;
-    Require(commsched_engine_create(&desc, &engine_), commsched_last_error());
+    commsched_step_plan_options_t options = commsched_step_plan_options_init();
+    options.zero_stage = 2;
+    plan_ = PlanModel(model, commsched_group_size(group_), options);
   }
   ~EngineOfModel() {
     commsched_engine_destroy(engine_);
@@ -51,6 +49,16 @@ class EngineOfModel {
   EngineOfModel& operator=(const EngineOfModel&) = delete;
 
   commsched_engine_t* get() { return engine_; }
+
+  std::string Create() {
+    commsched_engine_desc_t desc = commsched_engine_desc_init();
+    desc.context = context_;
+    desc.group = group_;
+    desc.step_plan = plan_.get();
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_create(&desc, &engine_));
+    plan_.reset();
+    return "";
+  }
 
   // Gradients of zeros.
   std::string Step() {
@@ -67,6 +75,7 @@ class EngineOfModel {
  private:
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
+  StepPlanHandle plan_;
   commsched_engine_t* engine_ = nullptr;
 };
 
@@ -96,7 +105,7 @@ TEST(EngineModelTest, EnginesOfSeveralThreadsKeepOneModelWithoutItsHandle) {
     std::vector<std::string> messages(static_cast<size_t>(ranks));
     RunRanks(ranks, [&](int rank) {
       const auto index = static_cast<size_t>(rank);
-      messages[index] = Message(commsched_engine_build(engines[index]->get()));
+      messages[index] = engines[index]->Create();
       if (messages[index].empty()) messages[index] = engines[index]->Step();
       engines[index].reset();
       return absl::OkStatus();
@@ -106,25 +115,25 @@ TEST(EngineModelTest, EnginesOfSeveralThreadsKeepOneModelWithoutItsHandle) {
   }
 }
 
-TEST(EngineModelTest, WhatIsAddedAfterCreateAndBeforePrepareIsTrained) {
+TEST(EngineModelTest, NothingIsAddedOnceAStepPlanIsMadeOfIt) {
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = 1;
   commsched_world_t* world = nullptr;
   ASSERT_EQ(commsched_world_create_inproc(&desc, &world), COMMSCHED_OK);
   {
     const ModelHandle model = ModelOfOneParameter();
-    EngineOfModel first(world, 0, model.get());
     uint32_t id = 0;
     EXPECT_EQ(AddParameter(model.get(), 0, "v", &kWeights, 1, &id),
               COMMSCHED_OK);
-    EXPECT_EQ(commsched_engine_build(first.get()), COMMSCHED_OK);
+    EngineOfModel first(world, 0, model.get());
+    EXPECT_EQ(first.Create(), "");
     const std::vector<float> values(kWeights, 1);
     EXPECT_EQ(commsched_engine_set_parameter(first.get(), id, values.data(),
                                              kWeights),
               COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(AddParameter(model.get(), 0, "u", &kWeights, 1, &id),
                         COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("an engine is prepared with it"));
+                        HasSubstr("a step plan is made of it"));
   }
   commsched_world_destroy(world);
 }
@@ -132,16 +141,15 @@ TEST(EngineModelTest, WhatIsAddedAfterCreateAndBeforePrepareIsTrained) {
 // What modules exchange is compared with what the engine is given.
 class EngineExchangesTest : public ::testing::Test {
  protected:
-  void Prepare(commsched_status_t code, const char* text) {
+  void Create(commsched_status_t code, const char* text) {
     ExchangeRun run;
     run.dp = 1;
     run.sp = 1;
     EXPECT_EQ(OnExchangeRanks(run,
                               [&](ExchangeRank& rank, int32_t) {
                                 add_(rank.model());
-                                EXPECT_ENGINE_ERROR(
-                                    commsched_engine_prepare(rank.engine()),
-                                    code, HasSubstr(text));
+                                EXPECT_ENGINE_ERROR(rank.Create(), code,
+                                                    HasSubstr(text));
                                 return std::string();
                               }),
               "");
@@ -155,7 +163,7 @@ TEST_F(EngineExchangesTest, AGroupThatTheEngineIsNotGivenIsRefused) {
   add_ = [&](commsched_model_t* model) {
     EXPECT_EQ(commsched_model_add_group(model, "tp", 1, &id_), COMMSCHED_OK);
   };
-  Prepare(COMMSCHED_INVALID_ARGUMENT, "num_groups is 1; the model has 2");
+  Create(COMMSCHED_INVALID_ARGUMENT, "num_groups is 1; the model has 2");
 }
 
 TEST_F(EngineExchangesTest, AnActivationWithoutMemoryIsRefused) {
@@ -165,7 +173,7 @@ TEST_F(EngineExchangesTest, AnActivationWithoutMemoryIsRefused) {
     desc.count = 4;
     EXPECT_EQ(commsched_model_add_activation(model, &desc, &id_), COMMSCHED_OK);
   };
-  Prepare(COMMSCHED_INVALID_ARGUMENT, "activation 'nowhere' has no memory");
+  Create(COMMSCHED_INVALID_ARGUMENT, "activation 'nowhere' has no memory");
 }
 
 TEST_F(EngineExchangesTest, CountsThatDoNotFitTheEnginesGroupAreRefused) {
@@ -182,7 +190,7 @@ TEST_F(EngineExchangesTest, CountsThatDoNotFitTheEnginesGroupAreRefused) {
         commsched_model_add_collective(model, ExchangeRank::kMixModule, &desc),
         COMMSCHED_OK);
   };
-  Prepare(COMMSCHED_INVALID_ARGUMENT, "misfit");
+  Create(COMMSCHED_INVALID_ARGUMENT, "misfit");
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ class EngineTrainingTest
 TEST_P(EngineTrainingTest, AgreesWithAPlainLoopOnEveryRank) {
   ToyRun run;
   run.ranks = std::get<0>(GetParam());
-  run.engine.zero_stage = static_cast<uint32_t>(std::get<1>(GetParam()));
+  run.options.zero_stage = static_cast<uint32_t>(std::get<1>(GetParam()));
   run.engine.clip_norm = std::get<2>(GetParam());
   const ToyResult result = RunToy(run);
   ASSERT_EQ(result.error, "");
@@ -57,9 +57,9 @@ TEST_P(EngineTrainingTest, AgreesWithAPlainLoopOnEveryRank) {
 TEST_P(EngineTrainingTest, AgreesWithAPlainLoopOverMicroBatches) {
   ToyRun run;
   run.ranks = std::get<0>(GetParam());
-  run.engine.zero_stage = static_cast<uint32_t>(std::get<1>(GetParam()));
+  run.options.zero_stage = static_cast<uint32_t>(std::get<1>(GetParam()));
   run.engine.clip_norm = std::get<2>(GetParam());
-  run.engine.micro_batches = 3;
+  run.options.micro_batches = 3;
   const ToyResult result = RunToy(run);
   ASSERT_EQ(result.error, "");
   EXPECT_LT(LargestDifference(result.weights[0], ReferenceWeights(run)), 1e-5);
@@ -68,7 +68,7 @@ TEST_P(EngineTrainingTest, AgreesWithAPlainLoopOverMicroBatches) {
 TEST_P(EngineTrainingTest, AgreesWithAPlainLoopWhereBitsMayDiffer) {
   ToyRun run;
   run.ranks = std::get<0>(GetParam());
-  run.engine.zero_stage = static_cast<uint32_t>(std::get<1>(GetParam()));
+  run.options.zero_stage = static_cast<uint32_t>(std::get<1>(GetParam()));
   run.engine.clip_norm = std::get<2>(GetParam());
   run.plan.deterministic = 0;
   const ToyResult result = RunToy(run);
@@ -88,16 +88,16 @@ class EngineBitsTest : public ::testing::TestWithParam<int> {
   // Every plan of the grid must give the bits of ZeRO-0 in one bucket.
   void ExpectSameBits(ToyRun run) {
     run.ranks = GetParam();
-    run.engine.zero_stage = 0;
-    run.engine.bucket_bytes = 1 << 20;
+    run.options.zero_stage = 0;
+    run.options.bucket_bytes = 1 << 20;
     const ToyResult first = RunToy(run);
     ASSERT_EQ(first.error, "");
     for (uint32_t stage : {0u, 1u, 2u, 3u}) {
       for (uint64_t bucket_bytes : {1024u, 16384u, 1u << 20}) {
         for (uint32_t launches : {0u, 1u, 2u}) {
           for (uint32_t schedule : {COMMSCHED_OVERLAP, COMMSCHED_SERIAL}) {
-            run.engine.zero_stage = stage;
-            run.engine.bucket_bytes = bucket_bytes;
+            run.options.zero_stage = stage;
+            run.options.bucket_bytes = bucket_bytes;
             run.plan.max_launches_in_flight = launches;
             run.plan.schedule = schedule;
             const ToyResult result = RunToy(run);
@@ -121,7 +121,7 @@ TEST_P(EngineBitsTest, AreThoseOfAnyStageBucketCapAndSchedule) {
 
 TEST_P(EngineBitsTest, StayTheSameWithMicroBatchesAndCoalescing) {
   ToyRun run;
-  run.engine.micro_batches = 2;
+  run.options.micro_batches = 2;
   run.plan.coalesce_bytes = 65536;
   run.plan.max_bytes_in_flight = 20000;
   run.steps = 2;
@@ -135,8 +135,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EngineBitsTest, Values(1, 2, 3, 4));
 TEST(EngineTrafficTest, NothingOfABucketIsCopiedToTravel) {
   for (uint32_t stage : {0u, 1u, 2u, 3u}) {
     ToyRun run;
-    run.engine.zero_stage = stage;
-    run.engine.max_live_bytes = stage == 3 ? 120'000 : 0;
+    run.options.zero_stage = stage;
+    run.options.max_live_bytes = stage == 3 ? 120'000 : 0;
     const Planned planned = PlanOf(run);
     ASSERT_EQ(planned.error, "");
     size_t of_buckets = 0;
@@ -165,10 +165,10 @@ TEST(EngineNormTest, IsThatOfTheMeanGradientAndLimitsTheStep) {
 TEST(EngineMemoryTest, StagesKeepLessAndLess) {
   ToyRun run;
   run.ranks = 4;
-  run.engine.bucket_bytes = 4096;
+  run.options.bucket_bytes = 4096;
   commsched_engine_info_t info[3];
   for (uint32_t stage : {0u, 1u, 2u}) {
-    run.engine.zero_stage = stage;
+    run.options.zero_stage = stage;
     const ToyResult result = RunToy(run);
     ASSERT_EQ(result.error, "");
     info[stage] = result.info;
@@ -185,7 +185,7 @@ TEST(EngineMemoryTest, StagesKeepLessAndLess) {
 
 TEST(EngineMemoryTest, AnArenaLimitOfAllBytesKeepsBucketsApart) {
   ToyRun run;
-  run.engine.bucket_bytes = 4096;
+  run.options.bucket_bytes = 4096;
   run.plan.arena_bytes = UINT64_MAX;
   const ToyResult result = RunToy(run);
   ASSERT_EQ(result.error, "");
@@ -194,8 +194,8 @@ TEST(EngineMemoryTest, AnArenaLimitOfAllBytesKeepsBucketsApart) {
 
 TEST(EngineMemoryTest, GradientsOfMicroBatchesAreAllAliveTogether) {
   ToyRun run;
-  run.engine.bucket_bytes = 4096;
-  run.engine.micro_batches = 2;
+  run.options.bucket_bytes = 4096;
+  run.options.micro_batches = 2;
   const ToyResult result = RunToy(run);
   ASSERT_EQ(result.error, "");
   EXPECT_EQ(result.info.arena_bytes, result.info.parameter_bytes);
@@ -240,7 +240,7 @@ TEST(EngineStepTest, AllocatesNothingOnceWarm) {
 TEST(EngineCostsTest, AreMeasuredPerOp) {
   ToyRun run;
   run.engine.measure_steps = 2;
-  run.engine.zero_stage = 1;
+  run.options.zero_stage = 1;
   const std::string error =
       OnRanks(run, [&](ToyRank& toy, int32_t) -> std::string {
         std::string message = toy.Build();

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <thread>
 
+#include "test/engine/create_engine.h"
 #include "test/engine/float_address.h"
 #include "test/engine/messages.h"
 #include "test/engine/pass_calls.h"
@@ -33,16 +34,18 @@ ExchangeRank::ExchangeRank(const ExchangeRun& run, commsched_world_t* world,
           commsched_last_error());
   Require(commsched_mesh_group(mesh, "sp", &sp_group_), commsched_last_error());
   commsched_mesh_destroy(mesh);
-  commsched_engine_desc_t desc = run.engine;
+  Register();
+}
+
+commsched_status_t ExchangeRank::Create() {
+  commsched_engine_desc_t desc = run_.engine;
   desc.context = context_;
   desc.group = group_;
-  desc.model = model_.get();
   desc.groups = &sp_group_;
   desc.num_groups = 1;
-  desc.plan = &run.plan;
-  Require(commsched_engine_create(&desc, &engine_),
-          commsched_engine_last_error());
-  Register();
+  commsched_step_plan_options_t options = run_.options;
+  options.plan = &run_.plan;
+  return CreateEngine(desc, model_.get(), options, &engine_);
 }
 
 ExchangeRank::~ExchangeRank() {
@@ -124,7 +127,7 @@ void ExchangeRank::AddExchange(const char* name, bool backward, uint32_t from,
 }
 
 std::string ExchangeRank::Build() {
-  RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_build(engine_)));
+  RETURN_MESSAGE_IF_ERROR(Create());
   for (uint32_t p : {kPlainModule, kMixModule}) {
     std::vector<float> values(p == kPlainModule ? kPlain : kExchanged);
     for (size_t i = 0; i < values.size(); ++i) {

@@ -43,16 +43,17 @@ struct ExchangeRun {
   int32_t sp = 2;
   bool recompute = false;
   commsched_engine_desc_t engine = commsched_engine_desc_init();
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
   commsched_plan_options_t plan = commsched_plan_options_init();
 
   ExchangeRun() {
-    engine.bucket_bytes = 4096;
+    options.bucket_bytes = 4096;
     engine.clip_norm = 1;
     plan.deterministic = 1;
   }
   int32_t ranks() const { return dp * sp; }
   uint32_t micro_batches() const {
-    return engine.micro_batches == 0 ? 1 : engine.micro_batches;
+    return options.micro_batches == 0 ? 1 : options.micro_batches;
   }
 };
 
@@ -65,6 +66,8 @@ class ExchangeRank {
   ExchangeRank(const ExchangeRank&) = delete;
   ExchangeRank& operator=(const ExchangeRank&) = delete;
 
+  // The first part of Build().
+  commsched_status_t Create();
   std::string Build();  // And sets the initial values.
   std::string Step(uint32_t step);
   // All ranks leave the second module out.

@@ -37,7 +37,7 @@ class StateGatherTest : public ::testing::TestWithParam<GatherVariant> {
   static ToyRun Run() {
     ToyRun run = ToyRunOf(GetParam().ranks, GetParam().zero_stage);
     if (GetParam().halves) {
-      run.engine.parameter_dtype = COMMSCHED_BF16;
+      run.options.parameter_dtype = COMMSCHED_BF16;
       run.pools = std::make_shared<TestPools>();
     }
     return run;
@@ -128,7 +128,7 @@ TEST_P(StateGatherTest, TrainingGoesOnFromAWholeCheckpointOnOtherRanks) {
     stretch.load = stretch.save;
     stretch.save.clear();
     stretch.run.ranks = 3 - stretch.run.ranks % 2;
-    stretch.run.engine.zero_stage = 2;
+    stretch.run.options.zero_stage = 2;
     stretch.end = 4;
     ASSERT_EQ(TrainToy(stretch, &weights[is_whole]), "");
   }

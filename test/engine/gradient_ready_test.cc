@@ -25,19 +25,19 @@ ToyRun ReadyRun(uint32_t stage, uint64_t accumulate_bytes) {
   ToyRun run;
   run.ranks = 3;
   run.steps = 2;
-  run.engine.zero_stage = stage;
-  run.engine.bucket_bytes = 4096;
-  run.engine.micro_batches = 2;
-  run.engine.accumulate_bytes = accumulate_bytes;
+  run.options.zero_stage = stage;
+  run.options.bucket_bytes = 4096;
+  run.options.micro_batches = 2;
+  run.options.accumulate_bytes = accumulate_bytes;
   return run;
 }
 
 // Whatever is said of them, and by whom, the weights are those without.
 void ExpectTheSameWeights(ToyRun run) {
-  run.engine.gradient_ready = 0;
+  run.options.gradient_ready = 0;
   const ToyResult expected = RunToy(run);
   ASSERT_EQ(expected.error, "");
-  run.engine.gradient_ready = 1;
+  run.options.gradient_ready = 1;
   for (uint32_t kind = 0; kind < 3; ++kind) {
     SCOPED_TRACE(kind);
     run.ready = [kind](const ToyPass& pass, uint32_t parameter) {
@@ -61,8 +61,8 @@ TEST(GradientReadyTest, ChangesNoWeights) {
                      std::to_string(accumulate_bytes) + ", dtype " +
                      std::to_string(dtype));
         ToyRun run = ReadyRun(stage, accumulate_bytes);
-        run.engine.parameter_dtype = dtype;
-        run.engine.reduce_dtype = dtype;
+        run.options.parameter_dtype = dtype;
+        run.options.reduce_dtype = dtype;
         ExpectTheSameWeights(run);
         if (HasFailure()) return;
       }
@@ -107,7 +107,7 @@ TEST(GradientReadyTest, ChangesNoWeightsOfAStepThatIsCancelledOrLeavesOut) {
 
 TEST(GradientReadyTest, AllocatesNothingOnceWarm) {
   ToyRun run = ReadyRun(3, 1);
-  run.engine.gradient_ready = 1;
+  run.options.gradient_ready = 1;
   run.ready = [](const ToyPass&, uint32_t) { return true; };
   const auto step = [](ToyRank& toy, uint32_t t) { return toy.Step(t); };
   EXPECT_EQ(AllocationsOnceWarm(run, step), 0u);
@@ -125,8 +125,8 @@ uint64_t LaunchesOf(commsched_engine_t* engine) {
 TEST(GradientReadyTest, TheLastOfABucketIssuesItsReductionWithinThePass) {
   ToyRun run = ReadyRun(1, 0);
   run.ranks = 2;
-  run.engine.micro_batches = 1;
-  run.engine.gradient_ready = 1;
+  run.options.micro_batches = 1;
+  run.options.gradient_ready = 1;
   run.plan.coalesce_bytes = 0;
   std::atomic<int> ready{0};
   const std::string error =
@@ -166,7 +166,7 @@ TEST(GradientReadyTest, TheLastOfABucketIssuesItsReductionWithinThePass) {
 TEST(GradientReadyTest, WhatDoesNotAddToAGradientIsRefused) {
   ToyRun run = ReadyRun(1, 0);
   run.ranks = 1;
-  run.engine.gradient_ready = 1;
+  run.options.gradient_ready = 1;
   const std::string error =
       OnRanks(run, [&](ToyRank& toy, int32_t) -> std::string {
         RETURN_MESSAGE_IF_ERROR(toy.Build());

@@ -27,8 +27,8 @@ TEST(EngineLastErrorTest, FailuresOfEngineAndLibraryHaveOnePlace) {
 TEST(EngineLastErrorTest, APlanThatIsTriedAgainLeavesNoError) {
   ToyRun run;
   run.ranks = 1;
-  run.engine.zero_stage = 2;
-  run.engine.bucket_bytes = 0;
+  run.options.zero_stage = 2;
+  run.options.bucket_bytes = 0;
   EXPECT_EQ(OnRanks(run,
                     [&](ToyRank& toy, int32_t) {
                       commsched_set_last_error("as it was");

@@ -68,7 +68,7 @@ class LossScaleTest
   static ToyRun Run() {
     ToyRun run;
     run.ranks = 3;
-    run.engine.zero_stage = std::get<0>(GetParam());
+    run.options.zero_stage = std::get<0>(GetParam());
     run.engine.clip_norm = std::get<1>(GetParam());
     run.plan.deterministic = std::get<2>(GetParam()) ? 1 : 0;
     return run;
@@ -111,8 +111,8 @@ TEST_P(LossScaleTest, AnOverflowOfOneRankSkipsTheStepOnAll) {
 
 TEST_P(LossScaleTest, GradientsOfFp16FindTheirScale) {
   ToyRun run = Run();
-  run.engine.parameter_dtype = COMMSCHED_F16;
-  run.engine.reduce_dtype = COMMSCHED_F16;
+  run.options.parameter_dtype = COMMSCHED_F16;
+  run.options.reduce_dtype = COMMSCHED_F16;
   run.engine.loss_scale = 0x1p24f;
   Steps steps;
   for (uint32_t step = 0; step < 12; ++step) steps.push_back(step);
@@ -135,7 +135,7 @@ TEST(LossScaleStepTest, AllocatesNothingOnceWarm) {
   ToyRun run;
   run.engine.loss_scale = 1024;
   run.engine.loss_scale_window = 2;
-  run.engine.parameter_dtype = COMMSCHED_BF16;
+  run.options.parameter_dtype = COMMSCHED_BF16;
   EXPECT_EQ(
       AllocationsOnceWarm(
           run, [](ToyRank& toy, uint32_t step) { return toy.Step(step); }),
@@ -152,7 +152,7 @@ TEST(LossScaleStepTest, TheNormIsThatOfTheUnscaledGradients) {
 
 TEST(LossScaleCheckpointTest, TheScaleAndSkippedStepsGoOn) {
   ToyStretch stretch;
-  stretch.run.engine.parameter_dtype = COMMSCHED_F16;
+  stretch.run.options.parameter_dtype = COMMSCHED_F16;
   stretch.run.engine.loss_scale = 0x1p24f;
   stretch.run.engine.loss_scale_window = 3;
   stretch.end = 16;

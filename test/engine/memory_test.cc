@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
+#include "test/engine/create_engine.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/model_handle.h"
 
@@ -44,17 +45,17 @@ class EngineRanksMemoryTest : public ::testing::Test {
            static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
   }
 
-  void CreateEngine(uint64_t elements) {
+  commsched_status_t Create(uint64_t elements) {
+    uint32_t id = 0;
+    EXPECT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
+              COMMSCHED_OK);
+    EXPECT_EQ(AddParameter(model_.get(), 0, "p", &elements, 1, &id),
+              COMMSCHED_OK);
     commsched_engine_desc_t desc = commsched_engine_desc_init();
     desc.context = context_;
     desc.group = group_;
-    desc.model = model_.get();
-    ASSERT_EQ(commsched_engine_create(&desc, &engine_), COMMSCHED_OK);
-    uint32_t id = 0;
-    ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
-              COMMSCHED_OK);
-    ASSERT_EQ(AddParameter(model_.get(), 0, "p", &elements, 1, &id),
-              COMMSCHED_OK);
+    return CreateEngine(desc, model_.get(), commsched_step_plan_options_init(),
+                        &engine_);
   }
 
   void TearDown() override {
@@ -74,9 +75,9 @@ class EngineRanksMemoryTest : public ::testing::Test {
 // A 32nd of the machine on each of 64 ranks.
 TEST_F(EngineRanksMemoryTest, RanksOfOneMachineMustFitIntoItTogether) {
   CreateWorld(64);
-  CreateEngine(BytesOfMachine() / kBytesPerElement / 32);
   EXPECT_ENGINE_ERROR(
-      commsched_engine_prepare(engine_), COMMSCHED_RESOURCE_EXHAUSTED,
+      Create(BytesOfMachine() / kBytesPerElement / 32),
+      COMMSCHED_RESOURCE_EXHAUSTED,
       AllOf(
           HasSubstr("bytes on each of the 64 ranks, which share this machine"),
           HasSubstr("the machine has")));
@@ -85,20 +86,16 @@ TEST_F(EngineRanksMemoryTest, RanksOfOneMachineMustFitIntoItTogether) {
 // As in tensor parallelism, where each group has an engine on its own ranks.
 TEST_F(EngineRanksMemoryTest, RanksOfOtherGroupsShareTheMachine) {
   CreateWorld(/*size=*/64, /*members=*/1);
-  CreateEngine(BytesOfMachine() / kBytesPerElement / 32);
   EXPECT_ENGINE_ERROR(
-      commsched_engine_prepare(engine_), COMMSCHED_RESOURCE_EXHAUSTED,
+      Create(BytesOfMachine() / kBytesPerElement / 32),
+      COMMSCHED_RESOURCE_EXHAUSTED,
       HasSubstr("bytes on each of the 64 ranks, which share this machine"));
 }
 
-TEST_F(EngineRanksMemoryTest, IsKnownFromPrepareOn) {
+TEST_F(EngineRanksMemoryTest, IsWhatTheParametersTake) {
   CreateWorld(1);
-  CreateEngine(1024);
+  ASSERT_EQ(Create(1024), COMMSCHED_OK);
   commsched_engine_info_t info = commsched_engine_info_init();
-  EXPECT_ENGINE_ERROR(commsched_engine_get_info(engine_, &info),
-                      COMMSCHED_FAILED_PRECONDITION,
-                      HasSubstr("get_info was called before prepare"));
-  ASSERT_EQ(commsched_engine_prepare(engine_), COMMSCHED_OK);
   ASSERT_EQ(commsched_engine_get_info(engine_, &info), COMMSCHED_OK);
   EXPECT_EQ(info.state_bytes, 1024 * kBytesPerElement);
 }

@@ -36,10 +36,10 @@ ToyRun WindowRun(uint32_t zero_stage, uint64_t accumulate_bytes) {
   ToyRun run;
   run.ranks = 4;
   run.steps = 2;
-  run.engine.zero_stage = zero_stage;
-  run.engine.micro_batches = 4;
-  run.engine.bucket_bytes = 4096;
-  run.engine.accumulate_bytes = accumulate_bytes;
+  run.options.zero_stage = zero_stage;
+  run.options.micro_batches = 4;
+  run.options.bucket_bytes = 4096;
+  run.options.accumulate_bytes = accumulate_bytes;
   return run;
 }
 
@@ -48,7 +48,7 @@ ToyRun WindowRun(uint32_t zero_stage, uint64_t accumulate_bytes) {
 ToyRun UnmergedWindowRun(uint32_t zero_stage, uint64_t accumulate_bytes) {
   ToyRun run = WindowRun(zero_stage, accumulate_bytes);
   run.plan.coalesce_bytes = 0;
-  if (zero_stage == 3) run.engine.max_live_bytes = UINT64_MAX;
+  if (zero_stage == 3) run.options.max_live_bytes = UINT64_MAX;
   return run;
 }
 
@@ -130,9 +130,9 @@ TEST_P(MicroBatchStageTest, TheEngineSaysWhichBucketsAccumulate) {
 
 TEST_P(MicroBatchStageTest, OneMicroBatchHasNothingToAccumulate) {
   ToyRun run = WindowRun(GetParam(), 0);
-  run.engine.micro_batches = 1;
+  run.options.micro_batches = 1;
   const Planned plain = PlanOf(run);
-  run.engine.accumulate_bytes = kNoBucketAccumulates;
+  run.options.accumulate_bytes = kNoBucketAccumulates;
   const Planned limited = PlanOf(run);
   EXPECT_EQ(limited.plan["fingerprint"], plain.plan["fingerprint"]);
   EXPECT_EQ(limited.info.accumulated_bytes, 0u);
@@ -147,7 +147,7 @@ TEST_P(MicroBatchStageTest, MoreThanAllIsTheSameAsNoLimit) {
 
 TEST_P(MicroBatchStageTest, AStepAllocatesNothingOnceWarm) {
   ToyRun run = WindowRun(GetParam(), kSomeBuckets);
-  run.engine.micro_batches = 3;
+  run.options.micro_batches = 3;
   const auto step = [](ToyRank& toy, uint32_t t) { return toy.Step(t); };
   EXPECT_EQ(AllocationsOnceWarm(run, step), 0u);
 }
@@ -210,17 +210,17 @@ TEST_P(MicroBatchStageTest, OneReductionGivesWhatOnePerMicroBatchGives) {
 
 // Every plan of the grid must give the bits of ZeRO-0 in the same buckets.
 void ExpectSameBits(ToyRun run, const std::vector<uint64_t>& bucket_bytes) {
-  run.engine.zero_stage = 0;
-  run.engine.bucket_bytes = bucket_bytes.front();
+  run.options.zero_stage = 0;
+  run.options.bucket_bytes = bucket_bytes.front();
   const ToyResult first = RunToy(run);
   ASSERT_EQ(first.error, "");
   for (uint32_t stage : {0u, 1u, 2u, 3u}) {
     for (uint64_t bytes : bucket_bytes) {
       for (uint32_t launches : {0u, 1u}) {
         for (uint32_t schedule : {COMMSCHED_OVERLAP, COMMSCHED_SERIAL}) {
-          run.engine.zero_stage = stage;
-          run.engine.bucket_bytes = bytes;
-          run.engine.max_live_bytes =
+          run.options.zero_stage = stage;
+          run.options.bucket_bytes = bytes;
+          run.options.max_live_bytes =
               stage == 3 && launches == 1 && bytes < 16384 ? 90000 : 0;
           run.plan.max_launches_in_flight = launches;
           run.plan.schedule = schedule;
@@ -240,13 +240,13 @@ void ExpectSameBits(ToyRun run, const std::vector<uint64_t>& bucket_bytes) {
 
 TEST(MicroBatchBitsTest, AreThoseOfAnyStageBucketCapAndLimitIfNoneAccumulates) {
   ToyRun run = WindowRun(0, kNoBucketAccumulates);
-  run.engine.micro_batches = 3;
+  run.options.micro_batches = 3;
   ExpectSameBits(run, {1 << 20, 1024, 4096, 16384});
 }
 
 TEST(MicroBatchBitsTest, AreThoseOfAnyStageCapAndLimitForOneChoice) {
   ToyRun run = WindowRun(0, kSomeBuckets);
-  run.engine.micro_batches = 3;
+  run.options.micro_batches = 3;
   ExpectSameBits(run, {4096});
 }
 
@@ -269,8 +269,8 @@ TEST(MicroBatchBitsTest, SurviveAParameterWithoutGradients) {
   run.unused_parameter = 4;  // block1.weight, alone in its bucket
   const ToyResult whole = RunToy(run);
   ASSERT_EQ(whole.error, "");
-  run.engine.zero_stage = 3;
-  run.engine.max_live_bytes = 60000;
+  run.options.zero_stage = 3;
+  run.options.max_live_bytes = 60000;
   const ToyResult sharded = RunToy(run);
   ASSERT_EQ(sharded.error, "");
   EXPECT_TRUE(SameBits(sharded.weights[0], whole.weights[0]));
@@ -311,7 +311,7 @@ constexpr uint64_t kLiveBytes = 57344;
 
 TEST(MicroBatchMemoryTest, ALimitBelowWhatAccumulatesNamesTheBudget) {
   ToyRun run = WindowRun(3, 0);
-  run.engine.max_live_bytes = kLiveBytes;
+  run.options.max_live_bytes = kLiveBytes;
   EXPECT_THAT(
       PlanOf(run).error,
       AllOf(HasSubstr("max_live_bytes 57344 is too small"),
@@ -321,7 +321,7 @@ TEST(MicroBatchMemoryTest, ALimitBelowWhatAccumulatesNamesTheBudget) {
 
 TEST(MicroBatchMemoryTest, GradientsOfMicroBatchesLieWithinTheLimit) {
   ToyRun run = WindowRun(3, kNoBucketAccumulates);
-  run.engine.max_live_bytes = kLiveBytes;
+  run.options.max_live_bytes = kLiveBytes;
   EXPECT_LE(BytesSeenInBackwards(run), kLiveBytes);
 }
 
@@ -329,7 +329,7 @@ TEST(MicroBatchMemoryTest, GradientsOfMicroBatchesLieWithinTheLimit) {
 TEST(MicroBatchStepTest, TwoMicroBatchesAreEnough) {
   for (uint32_t stage : {0u, 1u, 2u, 3u}) {
     ToyRun run = WindowRun(stage, kNoBucketAccumulates);
-    run.engine.micro_batches = 2;
+    run.options.micro_batches = 2;
     const ToyResult result = RunToy(run);
     ASSERT_EQ(result.error, "");
     const std::vector<float> expected = ReferenceWeights(run);
@@ -403,7 +403,7 @@ TEST(MicroBatchInfoTest, BucketsAreKnownOnceTheyAreLaidOut) {
 
 TEST(MicroBatchInfoTest, GathersOfABucketAreCounted) {
   ToyRun run = WindowRun(3, kNoBucketAccumulates);
-  run.engine.max_live_bytes = 57344;
+  run.options.max_live_bytes = 57344;
   const Planned plan = PlanOf(run);
   uint64_t planned = 0;
   for (const auto& launch : plan.plan["launches"]) {

@@ -14,6 +14,7 @@
 
 #include "commsched/checkpoint.h"
 #include "commsched/engine.h"
+#include "test/engine/create_engine.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
@@ -83,22 +84,7 @@ class PartRank {
     if (!run.whole) {
       Require(Group("tp", parts, &norm_group_), commsched_last_error());
     }
-    commsched_plan_options_t plan = commsched_plan_options_init();
-    plan.deterministic = run.deterministic ? 1 : 0;
     AddParameters();
-    commsched_engine_desc_t desc = commsched_engine_desc_init();
-    desc.context = context_;
-    desc.group = group_;
-    desc.model = model_.get();
-    desc.groups = &norm_group_;
-    desc.num_groups = run.whole ? 0 : 1;
-    desc.norm_group = norm_group_;
-    desc.plan = &plan;
-    desc.zero_stage = run.zero_stage;
-    desc.clip_norm = run.clip_norm;
-    desc.cancel_all = run.cancel_all ? 1 : 0;
-    desc.loss_scale = run.loss_scale;
-    Require(commsched_engine_create(&desc, &engine_), commsched_last_error());
   }
   ~PartRank() {
     commsched_engine_destroy(engine_);
@@ -109,8 +95,26 @@ class PartRank {
   PartRank(const PartRank&) = delete;
   PartRank& operator=(const PartRank&) = delete;
 
+  commsched_status_t Create() {
+    commsched_plan_options_t plan = commsched_plan_options_init();
+    plan.deterministic = run_.deterministic ? 1 : 0;
+    commsched_engine_desc_t desc = commsched_engine_desc_init();
+    desc.context = context_;
+    desc.group = group_;
+    desc.groups = &norm_group_;
+    desc.num_groups = run_.whole ? 0 : 1;
+    desc.norm_group = norm_group_;
+    desc.clip_norm = run_.clip_norm;
+    desc.loss_scale = run_.loss_scale;
+    commsched_step_plan_options_t options = commsched_step_plan_options_init();
+    options.plan = &plan;
+    options.zero_stage = run_.zero_stage;
+    options.cancel_all = run_.cancel_all ? 1 : 0;
+    return CreateEngine(desc, model_.get(), options, &engine_);
+  }
+
   std::string Train(std::vector<double>* out_norms, uint64_t* out_skipped) {
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
+    RETURN_MESSAGE_IF_ERROR(Create());
     for (uint32_t step = 0; step < kPartSteps; ++step) {
       if (step == run_.untaken_step) continue;
       if (std::string m = Step(step, out_norms); !m.empty()) return m;

@@ -33,7 +33,7 @@ class EndOfStepTest
   static ToyRun Run() {
     ToyRun run;
     run.ranks = std::get<0>(GetParam());
-    run.engine.zero_stage = std::get<1>(GetParam());
+    run.options.zero_stage = std::get<1>(GetParam());
     run.plan.deterministic = std::get<2>(GetParam()) ? 1 : 0;
     return run;
   }
@@ -71,7 +71,7 @@ TEST_P(EndOfStepTest, AClipNormOfTheStepIsThatOfTheDescription) {
   ToyRun run = Run();
   const ToyResult described = RunToy(run);
   run.engine.clip_norm = 0;
-  run.engine.norm = 1;
+  run.options.norm = 1;
   run.update = [](commsched_engine_t* engine) {
     commsched_engine_update_args_t args = UpdateArgs(kToyLearningRate);
     args.clip_norm = 1;
@@ -86,7 +86,7 @@ TEST_P(EndOfStepTest, BetasOfAnOptionSetAreThoseOfATable) {
   run.optimizer = commsched_adamw(0.8f, 0.7f, 1e-8f);
   const ToyResult of_table = RunToy(run);
   run.optimizer = commsched_adamw(0.9f, 0.95f, 1e-8f);
-  run.engine.option_sets = 1;
+  run.options.option_sets = 1;
   run.update = [](commsched_engine_t* engine) {
     commsched_option_values_t set = commsched_option_values_init();
     set.lr_scale = 2;
@@ -104,7 +104,7 @@ TEST_P(EndOfStepTest, BetasOfAnOptionSetAreThoseOfATable) {
 TEST_P(EndOfStepTest, EachOptionSetHasItsOwnDecay) {
   ToyRun run = Run();
   const ToyResult described = RunToy(run);
-  run.engine.option_sets = 2;
+  run.options.option_sets = 2;
   run.describe = [](uint32_t, commsched_parameter_desc_t* desc) {
     desc->option_set = desc->num_dims >= 2 ? 1 : 0;
   };
@@ -167,9 +167,9 @@ TEST(EndOfStepCallsTest, ADecayThatDiffersIsNamedOnEveryRank) {
     for (const uint32_t deterministic : {0u, 1u}) {
       ToyRun run;
       run.ranks = 3;
-      run.engine.zero_stage = stage;
+      run.options.zero_stage = stage;
       run.plan.deterministic = deterministic;
-      run.engine.option_sets = 2;
+      run.options.option_sets = 2;
       std::vector<std::string> messages(3);
       const std::string first =
           OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {

@@ -31,8 +31,8 @@ ToyRun Offloaded(ToyRun run) {
 
 ToyRun RunOf(uint32_t stage) {
   ToyRun run;
-  run.engine.zero_stage = stage;
-  run.engine.bucket_bytes = 4096;
+  run.options.zero_stage = stage;
+  run.options.bucket_bytes = 4096;
   run.steps = 4;
   return run;
 }
@@ -50,7 +50,7 @@ TEST_P(OffloadBitsTest, WeightsAreThoseOfStateInMemory) {
   ToyRun run = RunOf(std::get<0>(GetParam()));
   std::get<1>(GetParam()).change(run);
   ToyRun memory = run;
-  memory.engine.offload_staging_bytes = 0;
+  memory.options.offload_staging_bytes = 0;
   const ToyResult in_memory = RunToy(memory);
   ASSERT_EQ(in_memory.error, "");
   const ToyResult offloaded = RunToy(Offloaded(run));
@@ -62,7 +62,7 @@ TEST_P(OffloadBitsTest, WeightsAreThoseOfStateInMemory) {
   EXPECT_EQ(offloaded.norm, in_memory.norm);
 }
 
-void Halve(ToyRun& run) { run.engine.parameter_dtype = COMMSCHED_BF16; }
+void Halve(ToyRun& run) { run.options.parameter_dtype = COMMSCHED_BF16; }
 
 INSTANTIATE_TEST_SUITE_P(
     StagesAndVariants, OffloadBitsTest,
@@ -74,11 +74,11 @@ INSTANTIATE_TEST_SUITE_P(
                    Variant{"one_slot",
                            [](ToyRun& run) {
                              Halve(run);
-                             run.engine.offload_staging_bytes = 60'000;
+                             run.options.offload_staging_bytes = 60'000;
                            }},
                    Variant{"a_slot_each",
                            [](ToyRun& run) {
-                             run.engine.offload_staging_bytes = 1 << 20;
+                             run.options.offload_staging_bytes = 1 << 20;
                            }},
                    Variant{"momentum",
                            [](ToyRun& run) {
@@ -91,8 +91,8 @@ INSTANTIATE_TEST_SUITE_P(
                            }},
                    Variant{"windows",
                            [](ToyRun& run) {
-                             run.engine.micro_batches = 3;
-                             run.engine.accumulate_bytes = 8192;
+                             run.options.micro_batches = 3;
+                             run.options.accumulate_bytes = 8192;
                            }},
                    Variant{"serial",
                            [](ToyRun& run) {
@@ -164,12 +164,12 @@ TEST_P(OffloadStageTest, MemoryForOneBucketIsEnoughAndLessIsRefused) {
   const ToyResult in_memory = RunToy(run);
   run = Offloaded(run);
   const uint64_t slot = PlanOf(run).info.staging_bytes / 2;
-  run.engine.offload_staging_bytes = slot;
+  run.options.offload_staging_bytes = slot;
   const ToyResult offloaded = RunToy(run);
   ASSERT_EQ(offloaded.error, "");
   EXPECT_EQ(offloaded.info.staging_bytes, slot);
   EXPECT_TRUE(SameBits(offloaded.weights[0], in_memory.weights[0]));
-  run.engine.offload_staging_bytes = slot - 1;
+  run.options.offload_staging_bytes = slot - 1;
   EXPECT_THAT(
       RunToy(run).error,
       AllOf(HasSubstr("offload_staging_bytes is " + std::to_string(slot - 1)),
@@ -224,8 +224,8 @@ TEST(OffloadTest, NothingToOffloadIsNotAnError) {
 
 TEST(OffloadTest, AStepThatOverflowsLeavesTheStateAsItWas) {
   ToyRun run = RunOf(1);
-  run.engine.parameter_dtype = COMMSCHED_F16;
-  run.engine.reduce_dtype = COMMSCHED_F16;
+  run.options.parameter_dtype = COMMSCHED_F16;
+  run.options.reduce_dtype = COMMSCHED_F16;
   run.engine.loss_scale = 0x1p20f;
   const ToyResult in_memory = RunToy(run);
   const ToyResult offloaded = RunToy(Offloaded(run));
@@ -323,15 +323,18 @@ TEST(OffloadErrorTest, MastersThatCannotBeWrittenAreAnErrorThatStays) {
 
 TEST(OffloadErrorTest, TablesWithoutAFunctionAndBytesWithoutAPoolAreRefused) {
   ToyRun run;
-  OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
-    if (rank != 0) return "";
+  run.ranks = 1;
+  run.engine.clip_norm = 0;
+  OnRanks(run, [&](ToyRank& toy, int32_t) -> std::string {
     TestPool pool;
     commsched_pool_t table = pool.table();
     commsched_engine_desc_t desc = commsched_engine_desc_init();
-    desc.context = reinterpret_cast<commsched_context_t*>(&table);
-    desc.group = reinterpret_cast<commsched_group_t*>(&table);
-    desc.model = toy.model();
+    desc.context = toy.context();
+    desc.group = toy.group();
     desc.optimizer_pool = &table;
+    const StepPlanHandle plan = PlanModel(
+        toy.model(), 1, OptionsFor(desc, commsched_step_plan_options_init()));
+    desc.step_plan = plan.get();
     commsched_engine_t* engine = nullptr;
     const auto refuses = [&](const char* text) {
       EXPECT_EQ(commsched_engine_create(&desc, &engine),
@@ -348,8 +351,14 @@ TEST(OffloadErrorTest, TablesWithoutAFunctionAndBytesWithoutAPoolAreRefused) {
     table.struct_size = 3;
     refuses("struct_size of optimizer_pool is 3");
     desc.optimizer_pool = nullptr;
-    desc.offload_staging_bytes = 7;
-    refuses("offload_staging_bytes is 7 without optimizer_pool");
+    refuses("optimizer_pool is NULL; the step plan is for one");
+    commsched_step_plan_options_t options = commsched_step_plan_options_init();
+    options.offload_staging_bytes = 7;
+    StepPlanHandle none;
+    EXPECT_EQ(TryPlan(toy.model(), 1, options, &none),
+              COMMSCHED_INVALID_ARGUMENT);
+    EXPECT_THAT(commsched_last_error(),
+                HasSubstr("offload_staging_bytes is 7 without offloads"));
     return "";
   });
 }

@@ -30,7 +30,7 @@ class SgdTrainingTest
  protected:
   ToyRun Run() const {
     ToyRun run = SgdRun(std::get<1>(GetParam()), std::get<2>(GetParam()));
-    run.engine.zero_stage = static_cast<uint32_t>(std::get<0>(GetParam()));
+    run.options.zero_stage = static_cast<uint32_t>(std::get<0>(GetParam()));
     return run;
   }
 };
@@ -57,8 +57,8 @@ TEST_P(SgdTrainingTest, HasTheBitsOfOneBucketInStage0) {
   run.ranks = 3;
   const ToyResult result = RunToy(run);
   ASSERT_EQ(result.error, "");
-  run.engine.zero_stage = 0;
-  run.engine.bucket_bytes = 1 << 20;
+  run.options.zero_stage = 0;
+  run.options.bucket_bytes = 1 << 20;
   const ToyResult first = RunToy(run);
   EXPECT_TRUE(SameBits(result.weights[2], first.weights[0]));
 }

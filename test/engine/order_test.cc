@@ -39,10 +39,10 @@ constexpr Stage kStages[] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {3, 80'000}};
 ToyRun OrderedRun(const Stage& stage) {
   ToyRun run;
   run.ranks = 3;
-  run.engine.bucket_bytes = 4096;
-  run.engine.micro_batches = 2;
-  run.engine.zero_stage = stage.zero_stage;
-  run.engine.max_live_bytes = stage.max_live_bytes;
+  run.options.bucket_bytes = 4096;
+  run.options.micro_batches = 2;
+  run.options.zero_stage = stage.zero_stage;
+  run.options.max_live_bytes = stage.max_live_bytes;
   return run;
 }
 

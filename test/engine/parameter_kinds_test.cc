@@ -14,6 +14,7 @@
 
 #include "commsched/checkpoint.h"
 #include "commsched/engine.h"
+#include "test/engine/create_engine.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/model_handle.h"
 #include "test/engine/pass_calls.h"
@@ -77,18 +78,10 @@ class KindsRank {
     Require(commsched_group_create(context_, "dp", all.data(),
                                    static_cast<uint32_t>(all.size()), &group_),
             commsched_last_error());
-    commsched_engine_desc_t desc = commsched_engine_desc_init();
-    desc.context = context_;
-    desc.group = group_;
-    desc.model = model_.get();
-    desc.zero_stage = zero_stage;
-    desc.micro_batches = micro_batches;
-    desc.bucket_bytes = 4096;
-    desc.clip_norm = 100;
-    desc.option_sets = option_sets;
-    desc.weight_decay = 0.1f;
-    desc.launch_timeout_ns = int64_t{60} * 1'000'000'000;
-    Require(commsched_engine_create(&desc, &engine_), commsched_last_error());
+    options_.zero_stage = zero_stage;
+    options_.micro_batches = micro_batches;
+    options_.bucket_bytes = 4096;
+    options_.option_sets = option_sets;
     AddModel();
   }
   ~KindsRank() {
@@ -101,8 +94,18 @@ class KindsRank {
 
   commsched_engine_t* engine() { return engine_; }
 
+  // Without values.
+  std::string Create() {
+    commsched_engine_desc_t desc = commsched_engine_desc_init();
+    desc.context = context_;
+    desc.group = group_;
+    desc.clip_norm = 100;
+    desc.weight_decay = 0.1f;
+    desc.launch_timeout_ns = int64_t{60} * 1'000'000'000;
+    return Message(CreateEngine(desc, model_.get(), options_, &engine_));
+  }
   std::string Build() {
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
+    RETURN_MESSAGE_IF_ERROR(Create());
     for (uint32_t p = 0; p < kinds_.size(); ++p) {
       std::vector<float> values(kinds_[p].count());
       for (uint64_t i = 0; i < values.size(); ++i) {
@@ -239,6 +242,7 @@ class KindsRank {
 
   const std::vector<KindOfParameter> kinds_;
   const uint32_t micro_batches_;
+  commsched_step_plan_options_t options_ = commsched_step_plan_options_init();
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
   const ModelHandle model_ = NewModel();
@@ -399,8 +403,7 @@ TEST(ParameterKindsTest, CheckpointsHaveThemAndLoadOnOtherRanksAndStages) {
           OnKindsRanks(ranks,
                        [&](commsched_world_t* world, int rank) {
                          KindsRank kinds(world, rank, MixedParameters(), stage);
-                         RETURN_MESSAGE_IF_ERROR(
-                             commsched_engine_build(kinds.engine()));
+                         RETURN_MESSAGE_IF_ERROR(kinds.Create());
                          RETURN_MESSAGE_IF_ERROR(kinds.Load(folder.path()));
                          ValuesByParameter values;
                          RETURN_MESSAGE_IF_ERROR(kinds.Values(&values));
@@ -437,7 +440,7 @@ TEST(ParameterKindsTest, ACheckpointLoadsIntoAModelThatFreezesMoreButNotLess) {
                         const std::string& from) {
     return OnKindsRanks(2, [&](commsched_world_t* world, int rank) {
       KindsRank one(world, rank, kinds, 3);
-      RETURN_MESSAGE_IF_ERROR(commsched_engine_build(one.engine()));
+      RETURN_MESSAGE_IF_ERROR(one.Create());
       RETURN_MESSAGE_IF_ERROR(one.Load(from));
       return one.Step(1);
     });

@@ -133,10 +133,10 @@ ToyRun ListRun(uint32_t stage, int32_t ranks, uint64_t accumulate_bytes) {
   ToyRun run;
   run.ranks = ranks;
   run.steps = 2;
-  run.engine.zero_stage = stage;
-  run.engine.micro_batches = kWindow;
-  run.engine.bucket_bytes = 4096;
-  run.engine.accumulate_bytes = accumulate_bytes;
+  run.options.zero_stage = stage;
+  run.options.micro_batches = kWindow;
+  run.options.bucket_bytes = 4096;
+  run.options.accumulate_bytes = accumulate_bytes;
   return run;
 }
 
@@ -152,7 +152,7 @@ class PassListRunTest : public ::testing::TestWithParam<Schedule> {
     const ToyResult result = RunToy(run);
     ASSERT_EQ(result.error, "");
     for (const std::vector<float>& weights : result.weights) {
-      if (run.engine.accumulate_bytes == 1) {
+      if (run.options.accumulate_bytes == 1) {
         EXPECT_TRUE(SameBits(weights, expected.weights[0]));
         continue;
       }
@@ -184,11 +184,11 @@ TEST_P(PassListRunTest, HasThemInOneBucketAndWithoutRoomToSpare) {
   for (uint32_t stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(stage);
     ToyRun run = ListRun(stage, 2, /*accumulate_bytes=*/1);
-    run.engine.bucket_bytes = 1 << 20;
+    run.options.bucket_bytes = 1 << 20;
     ExpectTheWeightsOfTheDefaultOrder(run);
     if (stage < 3) continue;
-    run.engine.bucket_bytes = 16384;
-    run.engine.max_live_bytes = 300'000;
+    run.options.bucket_bytes = 16384;
+    run.options.max_live_bytes = 300'000;
     ExpectTheWeightsOfTheDefaultOrder(run);
   }
 }
@@ -199,9 +199,9 @@ TEST_P(PassListRunTest, HasThemInSixteenBits) {
     for (uint64_t accumulate_bytes : {0, 1}) {
       SCOPED_TRACE(stage);
       ToyRun run = ListRun(stage, 2, accumulate_bytes);
-      run.engine.parameter_dtype = COMMSCHED_BF16;
-      run.engine.reduce_dtype = COMMSCHED_BF16;
-      run.engine.bucket_bytes = 1 << 20;
+      run.options.parameter_dtype = COMMSCHED_BF16;
+      run.options.reduce_dtype = COMMSCHED_BF16;
+      run.options.bucket_bytes = 1 << 20;
       const ToyResult expected = RunToy(run);
       ASSERT_EQ(expected.error, "");
       run.passes = GetParam().list();
@@ -308,19 +308,18 @@ TEST(PassListTest, ModulesOfAListCanBeLeftOut) {
 
 // ---- Errors -----------------------------------------------------------------
 
-// Runs `body` with an engine that has the toy's modules, before build.
+// Runs `body` with a model of the toy's modules, which is not planned yet.
 template <typename Body>
-void BeforeBuild(const ToyRun& run, const Body& body) {
+void BeforePlan(const ToyRun& run, const Body& body) {
   const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
-    body(toy.engine(), toy.model());
+    body(toy, toy.model());
     return std::string();
   });
   EXPECT_EQ(error, "");
 }
 
 TEST(PassListErrorTest, WhatIsNoListIsRefusedByName) {
-  BeforeBuild(ListRun(1, 1, 0), [](commsched_engine_t* engine,
-                                   commsched_model_t* model) {
+  BeforePlan(ListRun(1, 1, 0), [](ToyRank& toy, commsched_model_t* model) {
     PassList list = AsByDefault();
     list[4].kind = COMMSCHED_BACKWARD_WEIGHT;
     EXPECT_ENGINE_ERROR(
@@ -338,8 +337,7 @@ TEST(PassListErrorTest, WhatIsNoListIsRefusedByName) {
     list.resize(8);  // A single micro-batch.
     EXPECT_EQ(commsched_model_set_passes(model, list.data(), list.size()),
               COMMSCHED_OK);
-    EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine),
-                        COMMSCHED_INVALID_ARGUMENT,
+    EXPECT_ENGINE_ERROR(toy.TryPlan(), COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("no forward of module 0 'embed' in "
                                   "micro-batch 1; micro_batches is 4"));
     list = AsByDefault();
@@ -349,21 +347,19 @@ TEST(PassListErrorTest, WhatIsNoListIsRefusedByName) {
     }
     EXPECT_EQ(commsched_model_set_passes(model, list.data(), list.size()),
               COMMSCHED_OK);
-    EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine),
-                        COMMSCHED_INVALID_ARGUMENT,
+    EXPECT_ENGINE_ERROR(toy.TryPlan(), COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("pass 32 is FORWARD of module 0 'embed', "
                                   "micro-batch 4; micro_batches is 4"));
     EXPECT_EQ(commsched_model_set_passes(model, nullptr, 0), COMMSCHED_OK);
-    EXPECT_EQ(commsched_engine_prepare(engine), COMMSCHED_OK);
+    EXPECT_EQ(toy.TryPlan(), COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(
         commsched_model_set_passes(model, list.data(), list.size()),
-        COMMSCHED_FAILED_PRECONDITION, HasSubstr("prepared"));
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("a step plan is made"));
   });
 }
 
 TEST(PassListErrorTest, AModuleWithParametersNeedsABackward) {
-  BeforeBuild(ListRun(1, 1, 0), [](commsched_engine_t* engine,
-                                   commsched_model_t* model) {
+  BeforePlan(ListRun(1, 1, 0), [](ToyRank& toy, commsched_model_t* model) {
     PassList list;
     for (commsched_pass_t pass : AsByDefault()) {
       if (pass.module == kEmbed) {
@@ -374,8 +370,7 @@ TEST(PassListErrorTest, AModuleWithParametersNeedsABackward) {
     }
     EXPECT_EQ(commsched_model_set_passes(model, list.data(), list.size()),
               COMMSCHED_OK);
-    EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine),
-                        COMMSCHED_INVALID_ARGUMENT,
+    EXPECT_ENGINE_ERROR(toy.TryPlan(), COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("module 0 'embed' has parameters, and no "
                                   "backward among the passes"));
   });
@@ -383,20 +378,24 @@ TEST(PassListErrorTest, AModuleWithParametersNeedsABackward) {
 
 TEST(PassListErrorTest, AnotherWayToSayTheOrderDoesNotGoWithIt) {
   const PassList list = AsByDefault();
-  BeforeBuild(ListRun(1, 1, 0), [&](commsched_engine_t* engine,
-                                    commsched_model_t* model) {
+  ToyRun run = ListRun(1, 1, 0);
+  run.order = [](uint32_t) { return std::vector<uint32_t>{0, 1, 2, 3}; };
+  BeforePlan(run, [&](ToyRank&, commsched_model_t* model) {
     EXPECT_EQ(commsched_model_set_passes(model, list.data(), list.size()),
               COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(commsched_model_recompute(model, kBlock0, kBlock1),
                         COMMSCHED_FAILED_PRECONDITION, HasSubstr("RECOMPUTE"));
-    EXPECT_ENGINE_ERROR(commsched_engine_record_order(engine),
-                        COMMSCHED_FAILED_PRECONDITION,
-                        HasSubstr("passes of a step were set"));
     EXPECT_EQ(commsched_model_set_passes(model, nullptr, 0), COMMSCHED_OK);
     EXPECT_EQ(commsched_model_recompute(model, kBlock0, kBlock1), COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(
         commsched_model_set_passes(model, list.data(), list.size()),
         COMMSCHED_FAILED_PRECONDITION, HasSubstr("RECOMPUTE"));
+  });
+  BeforePlan(run, [&](ToyRank& toy, commsched_model_t* model) {
+    EXPECT_EQ(commsched_model_set_passes(model, list.data(), list.size()),
+              COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(toy.Create(), COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("passes of a step were set"));
   });
 }
 
@@ -408,7 +407,7 @@ TEST(PassListErrorTest, ADifferenceBetweenRanksIsNamed) {
     EXPECT_EQ(commsched_model_set_passes(toy.model(), list.data(), list.size()),
               COMMSCHED_OK);
     EXPECT_ENGINE_ERROR(
-        commsched_engine_build(toy.engine()), COMMSCHED_FAILED_PRECONDITION,
+        toy.Create(), COMMSCHED_FAILED_PRECONDITION,
         HasSubstr("pass 4 is BACKWARD of module 3 'head', micro-batch 0 on "
                   "rank 0 and FORWARD of module 0 'embed', micro-batch 1 on "
                   "rank 1"));

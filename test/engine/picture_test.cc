@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
+#include "test/engine/create_engine.h"
 #include "test/engine/model_handle.h"
 namespace commsched::engine {
 namespace {
@@ -25,35 +26,20 @@ constexpr uint64_t kArenaBytes = 1 << 20;
 constexpr uint64_t kMaxLiveBytes = 3 << 20;
 
 nlohmann::json PlanJson(uint32_t stage) {
-  commsched_world_desc_t world_desc = commsched_world_desc_init();
-  world_desc.size = 4;
-  commsched_world_t* world = nullptr;
-  commsched_context_t* context = nullptr;
-  commsched_group_t* group = nullptr;
-  commsched_engine_t* engine = nullptr;
-  const int32_t members[] = {0, 1, 2, 3};
-  EXPECT_EQ(commsched_world_create_inproc(&world_desc, &world), COMMSCHED_OK);
-  EXPECT_EQ(commsched_context_create(world, 0, &context), COMMSCHED_OK);
-  EXPECT_EQ(commsched_group_create(context, "dp", members, 4, &group),
-            COMMSCHED_OK);
-
   commsched_cost_profile_t profile = commsched_cost_profile_init();
   profile.link_bytes_per_s = 0.5e9;
   profile.link_latency_ns = 50000;
   profile.memory_bytes_per_s = 3.6e9;
-  commsched_plan_options_t options = commsched_plan_options_init();
-  options.arena_bytes = stage == 2 ? kArenaBytes : 0;
+  commsched_plan_options_t core = commsched_plan_options_init();
+  core.backend = "inproc";
+  core.arena_bytes = stage == 2 ? kArenaBytes : 0;
   const ModelHandle model = NewModel();
-  commsched_engine_desc_t desc = commsched_engine_desc_init();
-  desc.context = context;
-  desc.group = group;
-  desc.model = model.get();
-  desc.zero_stage = stage;
-  desc.plan = &options;
-  desc.bucket_bytes = 4 * kElements;
-  desc.max_live_bytes = stage == 3 ? kMaxLiveBytes : 0;
-  desc.profile = &profile;
-  EXPECT_EQ(commsched_engine_create(&desc, &engine), COMMSCHED_OK);
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
+  options.zero_stage = stage;
+  options.plan = &core;
+  options.bucket_bytes = 4 * kElements;
+  options.max_live_bytes = stage == 3 ? kMaxLiveBytes : 0;
+  options.profile = &profile;
   uint32_t id = 0;
   for (int m = 0; m < kPictureModules; ++m) {
     const std::string name = std::to_string(m);
@@ -63,18 +49,13 @@ nlohmann::json PlanJson(uint32_t stage) {
     EXPECT_EQ(AddParameter(model.get(), id, name.c_str(), &kElements, 1, &id),
               COMMSCHED_OK);
   }
-  EXPECT_EQ(commsched_engine_prepare(engine), COMMSCHED_OK)
-      << commsched_engine_last_error();
+  const StepPlanHandle planned = PlanModel(model.get(), 4, options);
   char* text = nullptr;
-  EXPECT_EQ(commsched_plan_explain(commsched_engine_plan(engine),
+  EXPECT_EQ(commsched_plan_explain(commsched_step_plan_core_plan(planned.get()),
                                    COMMSCHED_JSON, &text),
             COMMSCHED_OK);
   nlohmann::json plan = nlohmann::json::parse(text);
   commsched_string_free(text);
-  commsched_engine_destroy(engine);
-  commsched_group_destroy(group);
-  commsched_context_destroy(context);
-  commsched_world_destroy(world);
   return plan;
 }
 

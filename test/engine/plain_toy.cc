@@ -47,7 +47,7 @@ float AddBackwards(const ToyRun& run, const Element& element, ToyPlace at,
       continue;
     }
     sum = Rounded(sum + ToyGradient(at, element.index, element.value),
-                  run.engine.parameter_dtype);
+                  run.options.parameter_dtype);
   }
   return sum;
 }
@@ -55,7 +55,7 @@ float AddBackwards(const ToyRun& run, const Element& element, ToyPlace at,
 // The mean over the ranks, summed in the order of the tree.
 template <typename OfRank>
 float PlainMean(const ToyRun& run, OfRank&& of_rank) {
-  const uint32_t dtype = run.engine.reduce_dtype;
+  const uint32_t dtype = run.options.reduce_dtype;
   const float sum = test::OverTree(
       0, run.ranks, [&](int rank) { return Rounded(of_rank(rank), dtype); },
       [](float a, float b) { return a + b; });
@@ -64,9 +64,8 @@ float PlainMean(const ToyRun& run, OfRank&& of_rank) {
 
 // What a rank accumulates over micro-batches.
 float PlainWhole(const ToyRun& run, const Element& element, ToyPlace at) {
-  const commsched_engine_desc_t& desc = run.engine;
   const bool folds =
-      desc.parameter_dtype != COMMSCHED_F32 && run.micro_batches() > 1;
+      run.options.parameter_dtype != COMMSCHED_F32 && run.micro_batches() > 1;
   float mine = 0;
   for (at.micro_batch = 0; at.micro_batch < run.micro_batches();
        ++at.micro_batch) {
@@ -78,7 +77,7 @@ float PlainWhole(const ToyRun& run, const Element& element, ToyPlace at) {
 
 // With buckets all of which accumulate whole, or none (accumulate_bytes 1).
 float PlainGradient(const ToyRun& run, const Element& element, ToyPlace at) {
-  if (run.micro_batches() == 1 || run.engine.accumulate_bytes != 1) {
+  if (run.micro_batches() == 1 || run.options.accumulate_bytes != 1) {
     return PlainMean(run, [&](int32_t rank) {
       at.rank = rank;
       return PlainWhole(run, element, at);
@@ -103,7 +102,7 @@ void PlainGradients(const ToyRun& run, uint32_t step,
     if (p == run.unused_parameter) continue;
     for (uint64_t i = 0; i < plain.value.size(); ++i) {
       const Element element = {
-          p, i, Rounded(plain.value[i], run.engine.parameter_dtype)};
+          p, i, Rounded(plain.value[i], run.options.parameter_dtype)};
       plain.gradient[i] = PlainGradient(run, element, {0, step, 0, 0, p});
     }
   }
@@ -179,7 +178,7 @@ std::vector<float> ReferenceWeights(const ToyRun& run) {
   std::vector<float> weights;
   for (const PlainParameter& plain : parameters) {
     for (float value : plain.value) {
-      weights.push_back(Rounded(value, run.engine.parameter_dtype));
+      weights.push_back(Rounded(value, run.options.parameter_dtype));
     }
   }
   return weights;

@@ -112,7 +112,7 @@ std::vector<float> PlainTraining::GradientOf(GradientPlace place,
     AddBackwards(place, mine);
     Add(mine, sum);
   }
-  Round(case_.engine.reduce_dtype, sum);
+  Round(case_.options.reduce_dtype, sum);
   return sum;
 }
 
@@ -135,7 +135,7 @@ std::vector<float> PlainTraining::MeanGradient(uint32_t step,
       });
   const float factor = 1.0f / static_cast<float>(case_.ranks);
   for (float& each : sum) each *= factor;
-  Round(case_.engine.reduce_dtype, sum);
+  Round(case_.options.reduce_dtype, sum);
   return sum;
 }
 
@@ -143,7 +143,7 @@ std::vector<float> PlainTraining::MeanGradient(uint32_t step,
 void PlainTraining::ReduceGradient(uint32_t step, uint32_t parameter) {
   std::vector<float>& gradient = states_[parameter].gradient;
   const uint32_t micro_batches = case_.micro_batches();
-  if (case_.engine.accumulate_bytes == 0 || micro_batches == 1) {
+  if (case_.options.accumulate_bytes == 0 || micro_batches == 1) {
     gradient = MeanGradient(step, parameter, 0, micro_batches);
     return;
   }
@@ -155,7 +155,7 @@ void PlainTraining::ReduceGradient(uint32_t step, uint32_t parameter) {
 
 // On a rank it is absent unless a backward that comes does not say so.
 bool PlainTraining::IsAbsent(uint32_t step, uint32_t parameter) const {
-  if (case_.engine.absent_gradients == 0) return false;
+  if (case_.options.absent_gradients == 0) return false;
   const std::vector<uint32_t> order = case_.Order(step);
   GradientPlace place = {};
   place.step = step;
@@ -279,7 +279,6 @@ void PlainTraining::StepParameter(uint32_t parameter) {
 // Each addition and conversion rounds a sum of at most `most`, differently in
 // either order. Gradients follow values, which may differ already.
 double PlainTraining::GradientError(uint32_t step, uint32_t parameter) const {
-  const commsched_engine_desc_t& engine = case_.engine;
   double uses = 0;
   for (uint32_t module : case_.Order(step)) {
     const std::vector<uint32_t>& used = case_.model.used[module];
@@ -291,7 +290,7 @@ double PlainTraining::GradientError(uint32_t step, uint32_t parameter) const {
   const double roundings =
       micro_batches *
           (uses * RoundingOf(case_.DTypeOf(parameter)) +
-           RoundingOf(engine.reduce_dtype) + RoundingOf(COMMSCHED_F32)) +
+           RoundingOf(case_.options.reduce_dtype) + RoundingOf(COMMSCHED_F32)) +
       case_.ranks * RoundingOf(COMMSCHED_F32);
   return 2 * roundings * most +
          0.05 * uses * micro_batches * errors_.back()[parameter];

@@ -50,10 +50,10 @@ class PrecisionTest : public ::testing::TestWithParam<Choice> {
     const Choice& choice = GetParam();
     ToyRun run;
     run.ranks = 3;
-    run.engine.parameter_dtype = choice.parameters;
-    run.engine.reduce_dtype = choice.reduced;
-    run.engine.micro_batches = choice.micro_batches;
-    run.engine.accumulate_bytes = choice.accumulate_bytes;
+    run.options.parameter_dtype = choice.parameters;
+    run.options.reduce_dtype = choice.reduced;
+    run.options.micro_batches = choice.micro_batches;
+    run.options.accumulate_bytes = choice.accumulate_bytes;
     return run;
   }
 };
@@ -63,7 +63,7 @@ TEST_P(PrecisionTest, AgreesWithAPlainLoopThatRoundsAlike) {
   const double tolerance = GetParam().parameters == kBF16 ? 0x1p-8 : 0x1p-11;
   for (uint32_t stage : {0u, 1u, 2u, 3u}) {
     ToyRun run = Run();
-    run.engine.zero_stage = stage;
+    run.options.zero_stage = stage;
     const ToyResult result = RunToy(run);
     ASSERT_EQ(result.error, "");
     const std::vector<float> expected = ReferenceWeights(run);
@@ -83,15 +83,15 @@ TEST_P(PrecisionTest, AgreesWithAPlainLoopThatRoundsAlike) {
 // I4.
 TEST_P(PrecisionTest, HasTheSameBitsForAnyStageBucketAndCap) {
   ToyRun run = Run();
-  run.engine.zero_stage = 0;
-  run.engine.bucket_bytes = 1 << 20;
+  run.options.zero_stage = 0;
+  run.options.bucket_bytes = 1 << 20;
   const ToyResult first = RunToy(run);
   ASSERT_EQ(first.error, "");
   for (uint32_t stage : {0u, 1u, 2u, 3u}) {
     for (uint64_t bucket_bytes : {1024u, 16384u, 1u << 20}) {
       for (uint32_t launches : {0u, 1u}) {
-        run.engine.zero_stage = stage;
-        run.engine.bucket_bytes = bucket_bytes;
+        run.options.zero_stage = stage;
+        run.options.bucket_bytes = bucket_bytes;
         run.plan.max_launches_in_flight = launches;
         const ToyResult result = RunToy(run);
         ASSERT_EQ(result.error, "");
@@ -110,7 +110,7 @@ TEST_P(PrecisionTest, HasTheSameBitsForAnyStageBucketAndCap) {
 TEST_P(PrecisionTest, GoesOnFromACheckpointToTheBitInAnyStage) {
   ToyStretch stretch;
   stretch.run = Run();
-  stretch.run.engine.zero_stage = 1;
+  stretch.run.options.zero_stage = 1;
   stretch.end = 4;
   std::vector<std::vector<float>> whole;
   ASSERT_EQ(TrainToy(stretch, &whole), "");
@@ -122,7 +122,7 @@ TEST_P(PrecisionTest, GoesOnFromACheckpointToTheBitInAnyStage) {
   stretch.save.clear();
   stretch.load = folder.path();
   for (uint32_t stage : {0u, 1u, 2u, 3u}) {
-    stretch.run.engine.zero_stage = stage;
+    stretch.run.options.zero_stage = stage;
     std::vector<std::vector<float>> resumed;
     ASSERT_EQ(TrainToy(stretch, &resumed), "");
     for (const std::vector<float>& weights : resumed) {
@@ -147,10 +147,10 @@ class PrecisionMemoryTest : public ::testing::TestWithParam<uint32_t> {};
 TEST_P(PrecisionMemoryTest, SixteenBitsTakeHalfAndMastersAShard) {
   ToyRun run;
   run.ranks = 4;
-  run.engine.zero_stage = GetParam();
+  run.options.zero_stage = GetParam();
   const commsched_engine_info_t fp32 = RunToy(run).info;
-  run.engine.parameter_dtype = COMMSCHED_BF16;
-  run.engine.reduce_dtype = COMMSCHED_BF16;
+  run.options.parameter_dtype = COMMSCHED_BF16;
+  run.options.reduce_dtype = COMMSCHED_BF16;
   const commsched_engine_info_t bf16 = RunToy(run).info;
   EXPECT_EQ(bf16.num_buckets, fp32.num_buckets);
   EXPECT_EQ(bf16.parameter_bytes, fp32.parameter_bytes / 2);
@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, PrecisionMemoryTest, Values(0u, 1u, 2u, 3u));
 TEST(PrecisionTrafficTest, ReduceDTypeHalvesWhatReductionsSend) {
   for (uint32_t stage : {0u, 2u}) {
     ToyRun run;
-    run.engine.zero_stage = stage;
+    run.options.zero_stage = stage;
     const auto reduced_bytes = [&run] {
       const Planned planned = PlanOf(run);
       EXPECT_EQ(planned.error, "");
@@ -181,7 +181,7 @@ TEST(PrecisionTrafficTest, ReduceDTypeHalvesWhatReductionsSend) {
       return bytes;
     };
     const uint64_t fp32 = reduced_bytes();
-    run.engine.reduce_dtype = COMMSCHED_BF16;
+    run.options.reduce_dtype = COMMSCHED_BF16;
     ASSERT_GT(fp32, 0u);
     EXPECT_EQ(reduced_bytes(), fp32 / 2) << "stage " << stage;
   }
@@ -193,8 +193,8 @@ TEST(PrecisionValuesTest, SetRoundsAndGetGivesWhatTheModelReads) {
     ToyRun run;
     run.steps = 0;
     run.engine.clip_norm = 0;
-    run.engine.zero_stage = stage;
-    run.engine.parameter_dtype = COMMSCHED_BF16;
+    run.options.zero_stage = stage;
+    run.options.parameter_dtype = COMMSCHED_BF16;
     const ToyResult result = RunToy(run);
     ASSERT_EQ(result.error, "");
     for (const std::vector<float>& weights : result.weights) {
@@ -245,7 +245,7 @@ TEST(MastersTest, AreWhatACheckpointHasInEveryStageAndPlace) {
     for (uint32_t stage : {0u, 1u, 2u, 3u}) {
       const TemporaryFolder folder;
       ToyRun run = ToyRunOf(3, stage);
-      run.engine.parameter_dtype = COMMSCHED_BF16;
+      run.options.parameter_dtype = COMMSCHED_BF16;
       if (offloads) run.pools = std::make_shared<TestPools>();
       std::vector<std::vector<float>> masters;
       for (const ToyParameter& parameter : ToyParameters()) {

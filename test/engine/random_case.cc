@@ -51,7 +51,7 @@ uint64_t RandomParameter::count() const {
 // add up whole.
 bool RandomCase::has_one_result() const {
   return plan.deterministic != 0 &&
-         (engine.micro_batches <= 1 || engine.accumulate_bytes <= 1);
+         (options.micro_batches <= 1 || options.accumulate_bytes <= 1);
 }
 
 uint32_t RandomCase::MicroBatchesOf(int32_t rank, uint32_t step) const {
@@ -138,40 +138,40 @@ uint64_t RandomCase::Hash(std::initializer_list<uint64_t> parts) const {
 }
 
 uint64_t RandomCase::limit() const {
-  return engine.max_live_bytes > 0 ? engine.max_live_bytes : plan.arena_bytes;
+  return options.max_live_bytes > 0 ? options.max_live_bytes : plan.arena_bytes;
 }
 
 void RandomCase::SetLimit(uint64_t bytes) {
-  (engine.max_live_bytes > 0 ? engine.max_live_bytes : plan.arena_bytes) =
+  (options.max_live_bytes > 0 ? options.max_live_bytes : plan.arena_bytes) =
       bytes;
 }
 
 RandomCase RandomCase::Of(int32_t rank) const {
   RandomCase mine = *this;
   if (wrong == Wrong::kRanksDiffer && rank == ranks - 1) {
-    mine.engine.micro_batches = std::max(1u, engine.micro_batches) + 1;
+    mine.options.micro_batches = std::max(1u, options.micro_batches) + 1;
   }
   return mine;
 }
 
 std::string Describe(const RandomCase& c) {
   std::ostringstream text;
-  text << c.ranks << " ranks, stage " << c.engine.zero_stage << ", "
-       << c.after_step.size() << " steps x " << c.engine.micro_batches
-       << " micro-batches, bucket " << c.engine.bucket_bytes << ", edge "
-       << c.engine.edge_bucket_bytes << ", accumulate "
-       << c.engine.accumulate_bytes << ", clip " << c.engine.clip_norm
+  text << c.ranks << " ranks, stage " << c.options.zero_stage << ", "
+       << c.after_step.size() << " steps x " << c.options.micro_batches
+       << " micro-batches, bucket " << c.options.bucket_bytes << ", edge "
+       << c.options.edge_bucket_bytes << ", accumulate "
+       << c.options.accumulate_bytes << ", clip " << c.engine.clip_norm
        << ", optimizer " << c.optimizer.name << ", skips "
        << c.engine.allow_skipped_modules << ", wrong orders "
        << c.tries_wrong_orders << ", scale " << c.engine.loss_scale
-       << ", prefetch " << c.engine.prefetch_bytes << ", recomputed "
+       << ", prefetch " << c.options.prefetch_bytes << ", recomputed "
        << c.recomputed.size() << ", passes " << c.passes.size() << ", short "
        << c.comes_short << ", cancels " << c.cancels.size() << ", ready "
-       << c.engine.gradient_ready << ", absent " << c.engine.absent_gradients
+       << c.options.gradient_ready << ", absent " << c.options.absent_gradients
        << ", recorded " << c.orders.size() << ", dtypes "
-       << c.engine.parameter_dtype << c.engine.reduce_dtype << ", overflows "
-       << c.overflows.size() << ", persist " << c.engine.persist_below
-       << ", live " << c.engine.max_live_bytes << ", arena "
+       << c.options.parameter_dtype << c.options.reduce_dtype << ", overflows "
+       << c.overflows.size() << ", persist " << c.options.persist_below
+       << ", live " << c.options.max_live_bytes << ", arena "
        << c.plan.arena_bytes << ", schedule " << c.plan.schedule
        << ", deterministic " << c.plan.deterministic << ", launches "
        << c.plan.max_launches_in_flight << ", bytes "
@@ -179,7 +179,7 @@ std::string Describe(const RandomCase& c) {
        << ", coalesce " << c.plan.coalesce_bytes << ", partition "
        << c.plan.partition_bytes << ", priority " << c.plan.priority
        << ", link " << c.link_bytes_per_s << ", offloads " << c.offloads << "/"
-       << c.engine.offload_staging_bytes << "; modules";
+       << c.options.offload_staging_bytes << "; modules";
   for (const std::vector<uint32_t>& used : c.model.used) {
     text << " (";
     for (uint32_t p : used) {
@@ -236,7 +236,7 @@ GradientSource::GradientSource(const RandomCase& random_case,
 }
 
 bool SaysAbsent(const RandomCase& random_case, GradientPlace place) {
-  if (random_case.engine.absent_gradients == 0 ||
+  if (random_case.options.absent_gradients == 0 ||
       random_case.model.parameters[place.parameter].frozen) {
     return false;
   }

@@ -128,12 +128,13 @@ struct RandomCase {
   Wrong wrong = Wrong::kNothing;
   // Without context, group, plan, profile and trace.
   commsched_engine_desc_t engine = commsched_engine_desc_init();
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
   commsched_optimizer_table_t optimizer = commsched_adamw(0.9f, 0.95f, 1e-8f);
   commsched_plan_options_t plan = commsched_plan_options_init();
   commsched_cost_profile_t profile = commsched_cost_profile_init();
 
   uint32_t micro_batches() const {
-    return engine.micro_batches == 0 ? 1 : engine.micro_batches;
+    return options.micro_batches == 0 ? 1 : options.micro_batches;
   }
   bool has_sgd() const { return std::string(optimizer.name) == "sgd"; }
   // Of those, the ones that come.
@@ -142,19 +143,19 @@ struct RandomCase {
   const RandomCancel* CancelAt(int32_t rank, uint32_t step) const;
   commsched_dtype_t DTypeOf(uint32_t parameter) const {
     const RandomParameter& p = model.parameters[parameter];
-    return static_cast<commsched_dtype_t>(p.has_dtype ? p.dtype
-                                                      : engine.parameter_dtype);
+    return static_cast<commsched_dtype_t>(
+        p.has_dtype ? p.dtype : options.parameter_dtype);
   }
   bool is_fp32() const {
     for (uint32_t p = 0; p < model.parameters.size(); ++p) {
       if (DTypeOf(p) != COMMSCHED_F32) return false;
     }
-    return engine.reduce_dtype == COMMSCHED_F32;
+    return options.reduce_dtype == COMMSCHED_F32;
   }
   // Steps whose gradients are not finite are skipped.
   bool has_norm() const {
     return engine.clip_norm > 0 || engine.loss_scale > 0 ||
-           engine.check_finite != 0;
+           options.check_finite != 0;
   }
   // Whether the order of all additions is known.
   bool has_one_result() const;

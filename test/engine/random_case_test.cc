@@ -33,7 +33,7 @@ void ExpectWrongIsRefused(const RandomCase& random_case,
       EXPECT_THAT(outcome.refusal, HasSubstr("it is of stage 3"));
     } else {
       EXPECT_THAT(outcome.refusal,
-                  HasSubstr("engine build: micro_batches is "));
+                  HasSubstr("engine create: micro_batches is "));
     }
   }
 }
@@ -54,8 +54,8 @@ void ExpectWithinLimits(const RandomCase& random_case,
   if (random_case.limit() > 0) {
     EXPECT_LE(info.arena_bytes, random_case.limit());
   }
-  if (random_case.engine.accumulate_bytes > 0) {
-    EXPECT_LE(info.accumulated_bytes, random_case.engine.accumulate_bytes);
+  if (random_case.options.accumulate_bytes > 0) {
+    EXPECT_LE(info.accumulated_bytes, random_case.options.accumulate_bytes);
   }
 }
 
@@ -65,7 +65,7 @@ class Meetings {
  public:
   void Count(const RandomCase& c) {
     if (c.wrong != Wrong::kNothing) return;
-    const std::string stage = "stage " + std::to_string(c.engine.zero_stage);
+    const std::string stage = "stage " + std::to_string(c.options.zero_stage);
     const bool narrow = !c.is_fp32();
     const bool known = c.has_one_result() && c.ranks > 1;
     const bool again = !c.recomputed.empty();
@@ -80,7 +80,7 @@ class Meetings {
     counts_[stage + ", an order that changes"] += c.orders.size() > 1;
     counts_[stage + ", 16 bits, overflow"] += narrow && !c.overflows.empty();
     counts_[stage + ", several micro-batches of another type"] +=
-        c.micro_batches() > 1 && c.engine.parameter_dtype != COMMSCHED_F32;
+        c.micro_batches() > 1 && c.options.parameter_dtype != COMMSCHED_F32;
     const bool exchanged = c.exchanges.any() && c.exchanges.sp > 1;
     counts_[stage + ", exchanged"] += exchanged;
     counts_[stage + ", exchanged, 16 bits"] += exchanged && narrow;
@@ -93,8 +93,8 @@ class Meetings {
     counts_[stage + ", fewer micro-batches"] +=
         c.comes_short && c.micro_batches() > 1;
     counts_[stage + ", cancelled"] += !c.cancels.empty() && c.ranks > 1;
-    counts_[stage + ", ready gradients"] += c.engine.gradient_ready != 0;
-    const bool absent = c.engine.absent_gradients != 0;
+    counts_[stage + ", ready gradients"] += c.options.gradient_ready != 0;
+    const bool absent = c.options.absent_gradients != 0;
     counts_[stage + ", absent gradients"] += absent;
     counts_[stage + ", absent gradients, known bits of 16 bits"] +=
         absent && known && narrow;
@@ -102,7 +102,7 @@ class Meetings {
     counts_["absent gradients, offloaded"] += absent && c.offloads;
     counts_["absent gradients without a norm"] += absent && !c.has_norm();
     counts_[stage + ", ready gradients, exchanged"] +=
-        c.engine.gradient_ready != 0 && exchanged;
+        c.options.gradient_ready != 0 && exchanged;
     counts_["exchanged on a mesh"] += exchanged && c.exchanges.sp < c.ranks;
     const bool wrong = c.tries_wrong_orders && c.model.used.size() > 2;
     const bool skips = c.engine.allow_skipped_modules != 0;
@@ -184,7 +184,7 @@ RandomCase CaseOfWindow(uint32_t micro_batches) {
   c.model = SmallModel();
   c.ranks = 4;
   c.after_step = {Between::kNothing, Between::kEvaluate, Between::kNothing};
-  c.engine.micro_batches = micro_batches;
+  c.options.micro_batches = micro_batches;
   c.engine.weight_decay = 0.1f;
   c.engine.clip_norm = 0.5f;
   c.plan.deterministic = 1;
@@ -201,8 +201,8 @@ class WindowBitsTest : public ::testing::TestWithParam<Window> {
   // 1 is too little: CheckCase() then takes the least that works.
   void CheckLimits(RandomCase c, const PlainTraining& plain) {
     for (uint64_t limit : {0, 1, 120'000}) {
-      if (limit > 0 && c.engine.zero_stage < 3) continue;
-      c.engine.max_live_bytes = limit;
+      if (limit > 0 && c.options.zero_stage < 3) continue;
+      c.options.max_live_bytes = limit;
       CheckCase(c, plain);
     }
   }
@@ -213,12 +213,12 @@ TEST_P(WindowBitsTest, AreThoseOfAPlainLoopForAnyStageBucketCapAndLimit) {
   constexpr uint64_t kBucketBytes[] = {1024, 4096, 16384, 1 << 20};
   constexpr int kCombinations = 64;
   RandomCase c = CaseOfWindow(GetParam().micro_batches);
-  c.engine.accumulate_bytes = GetParam().accumulate_bytes;
+  c.options.accumulate_bytes = GetParam().accumulate_bytes;
   const PlainTraining plain(c);
   const int step = kCombinations / test::PropertyCases(kCombinations);
   for (int i = 0; i < kCombinations; i += std::max(step, 1)) {
-    c.engine.zero_stage = static_cast<uint32_t>(i % 4);
-    c.engine.bucket_bytes = kBucketBytes[i / 4 % 4];
+    c.options.zero_stage = static_cast<uint32_t>(i % 4);
+    c.options.bucket_bytes = kBucketBytes[i / 4 % 4];
     c.plan.max_launches_in_flight = static_cast<uint32_t>(i / 16 % 2);
     c.plan.max_bytes_in_flight = i / 32 == 0 ? 0 : 9000;
     CheckLimits(c, plain);

@@ -80,21 +80,22 @@ uint64_t BytesOfModel(const RandomModel& model) {
 
 void DrawEngine(Draw& draw, RandomCase& c) {
   commsched_engine_desc_t& engine = c.engine;
-  engine.zero_stage = static_cast<uint32_t>(draw.Below(4));
-  engine.bucket_bytes =
+  commsched_step_plan_options_t& options = c.options;
+  options.zero_stage = static_cast<uint32_t>(draw.Below(4));
+  options.bucket_bytes =
       draw.Of<uint64_t>({1, 1024, 4096, 16384, 1 << 20, 1 + draw.Below(40000)});
-  engine.edge_bucket_bytes = draw.Of<uint64_t>({0, 0, 1024, 5000});
-  engine.micro_batches = static_cast<uint32_t>(draw.Below(5));
-  engine.accumulate_bytes =
+  options.edge_bucket_bytes = draw.Of<uint64_t>({0, 0, 1024, 5000});
+  options.micro_batches = static_cast<uint32_t>(draw.Below(5));
+  options.accumulate_bytes =
       draw.Of<uint64_t>({0, 0, 1, 1, 1 + draw.Below(60000)});
   engine.clip_norm = draw.Of<float>({0, 0.5f, 1e6f});
   engine.weight_decay = draw.Of<float>({0, 0.1f});
   engine.measure_steps = static_cast<uint32_t>(draw.Below(3));
   engine.allow_skipped_modules = draw.OneIn(3) ? 1 : 0;
   engine.launch_timeout_ns = int64_t{60} * 1'000'000'000;
-  if (engine.zero_stage < 3) return;
-  engine.prefetch_bytes = draw.Of<uint64_t>({0, 0, 1, 9000, 40000});
-  engine.persist_below = draw.Of<uint64_t>({0, 0, 300, 7000, 1 << 20});
+  if (options.zero_stage < 3) return;
+  options.prefetch_bytes = draw.Of<uint64_t>({0, 0, 1, 9000, 40000});
+  options.persist_below = draw.Of<uint64_t>({0, 0, 300, 7000, 1 << 20});
 }
 
 void DrawRecomputed(Draw& draw, RandomCase& c) {
@@ -125,10 +126,10 @@ bool OfHalf(uint32_t dtype) { return dtype == COMMSCHED_F16; }
 
 void DrawPrecision(Draw& draw, RandomCase& c) {
   if (draw.OneIn(2)) return;
-  commsched_engine_desc_t& engine = c.engine;
+  commsched_step_plan_options_t& options = c.options;
   const std::vector<uint32_t> dtypes = {COMMSCHED_F32, COMMSCHED_BF16,
                                         COMMSCHED_F16};
-  for (uint32_t* dtype : {&engine.parameter_dtype, &engine.reduce_dtype}) {
+  for (uint32_t* dtype : {&options.parameter_dtype, &options.reduce_dtype}) {
     *dtype = draw.Of(dtypes);
   }
   if (draw.OneIn(2)) return;
@@ -151,11 +152,12 @@ void DrawOverflows(Draw& draw, RandomCase& c) {
 // Gradients of fp16 may overflow by themselves where it is known which do.
 void DrawLossScale(Draw& draw, RandomCase& c) {
   commsched_engine_desc_t& engine = c.engine;
+  commsched_step_plan_options_t& options = c.options;
   engine.loss_scale = draw.Of<float>({0, 0, 1, 1024});
   engine.loss_scale_window = 1 + static_cast<uint32_t>(draw.Below(3));
   if (engine.loss_scale == 0) return;
   const bool half =
-      OfHalf(engine.parameter_dtype) || OfHalf(engine.reduce_dtype);
+      OfHalf(options.parameter_dtype) || OfHalf(options.reduce_dtype);
   if (half && c.has_one_result() && draw.OneIn(2)) {
     engine.loss_scale = draw.Of<float>({0x1p18f, 0x1p24f});
   }
@@ -164,7 +166,7 @@ void DrawLossScale(Draw& draw, RandomCase& c) {
 
 // Without a scale steps are skipped all the same.
 void DrawCheckFinite(Draw& draw, RandomCase& c) {
-  c.engine.check_finite = draw.OneIn(4) ? 1 : 0;
+  c.options.check_finite = draw.OneIn(4) ? 1 : 0;
   if (c.has_norm() && c.engine.loss_scale == 0) DrawOverflows(draw, c);
 }
 
@@ -339,10 +341,10 @@ void DrawPlan(Draw& draw, RandomCase& c) {
 
 // Mostly less than all, so that it is often refused at first.
 void DrawLimit(Draw& draw, RandomCase& c) {
-  if (c.engine.zero_stage < 2 || draw.OneIn(3)) return;
+  if (c.options.zero_stage < 2 || draw.OneIn(3)) return;
   const uint64_t limit = 1 + draw.Below(3 * BytesOfModel(c.model));
-  if (c.engine.zero_stage == 3 && !draw.OneIn(4)) {
-    c.engine.max_live_bytes = limit;
+  if (c.options.zero_stage == 3 && !draw.OneIn(4)) {
+    c.options.max_live_bytes = limit;
   } else {
     c.plan.arena_bytes = limit;
   }
@@ -352,19 +354,19 @@ void DrawLimit(Draw& draw, RandomCase& c) {
 void DrawOffload(Draw& draw, RandomCase& c) {
   if (!draw.OneIn(3)) return;
   c.offloads = true;
-  c.engine.offload_staging_bytes = draw.Of<uint64_t>({0, 0, 1 << 26});
+  c.options.offload_staging_bytes = draw.Of<uint64_t>({0, 0, 1 << 26});
 }
 
 void DrawWrong(Draw& draw, RandomCase& c) {
   // Ranks that record an order meet later.
   if (!c.orders.empty() || !draw.OneIn(20)) return;
-  if (c.engine.zero_stage < 3 && draw.OneIn(2)) {
+  if (c.options.zero_stage < 3 && draw.OneIn(2)) {
     c.wrong = Wrong::kOptionOfStage3;
-    (draw.OneIn(2) ? c.engine.max_live_bytes : c.engine.persist_below) = 4096;
+    (draw.OneIn(2) ? c.options.max_live_bytes : c.options.persist_below) = 4096;
   } else if (c.ranks > 1) {
     c.wrong = Wrong::kRanksDiffer;
     // Nothing keeps a rank from meeting the others.
-    c.engine.max_live_bytes = 0;
+    c.options.max_live_bytes = 0;
     c.plan.arena_bytes = 0;
   }
 }
@@ -401,8 +403,8 @@ void DrawPasses(Draw& draw, RandomCase& c) {
 // What is sent of a gradient before a step is cancelled depends on the layout,
 // so that it comes before the first backward.
 void DrawShapes(Draw& draw, RandomCase& c) {
-  c.engine.gradient_ready = draw.OneIn(3) ? 1 : 0;
-  c.engine.absent_gradients = draw.OneIn(3) ? 1 : 0;
+  c.options.gradient_ready = draw.OneIn(3) ? 1 : 0;
+  c.options.absent_gradients = draw.OneIn(3) ? 1 : 0;
   if (c.exchanges.any() || !c.orders.empty()) return;
   c.comes_short = draw.OneIn(4);
   if (!draw.OneIn(4)) return;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "test/engine/create_engine.h"
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
 #include "test/engine/pass_calls.h"
@@ -65,9 +66,8 @@ class RandomRank {
   RandomRank& operator=(const RandomRank&) = delete;
 
   std::string Build() {
-    RANDOM_RETURN_IF_ERROR(Create());
-    RANDOM_RETURN_IF_ERROR(RecordAt(0));
-    return Message(commsched_engine_build(engine_));
+    RANDOM_RETURN_IF_ERROR(Register());
+    return Create();
   }
 
   Outcome Run() {
@@ -111,16 +111,16 @@ class RandomRank {
     commsched_engine_desc_t desc = case_.engine;
     desc.context = context_;
     desc.group = group_;
-    desc.model = model_.get();
-    desc.plan = &case_.plan;
-    desc.optimizer = &case_.optimizer;
-    desc.profile = &case_.profile;
     desc.trace = trace_;
+    desc.record_order = case_.RecordedAt(0) == nullptr ? 0 : 1;
     const commsched_pool_t pool = pool_.table();
     if (case_.offloads) desc.optimizer_pool = &pool;
     RANDOM_RETURN_IF_ERROR(exchange_.Join(context_, &desc));
-    RANDOM_RETURN_IF_ERROR(Message(commsched_engine_create(&desc, &engine_)));
-    return Register();
+    commsched_step_plan_options_t options = case_.options;
+    options.plan = &case_.plan;
+    options.optimizer = &case_.optimizer;
+    options.profile = &case_.profile;
+    return Message(CreateEngine(desc, model_.get(), options, &engine_));
   }
 
   std::string Register() {
@@ -179,10 +179,10 @@ class RandomRank {
     return "";
   }
 
-  // Before `step`, or build.
+  // Before `step`. The engine records the first order as it is created.
   std::string RecordAt(uint32_t step) {
     const RecordedOrder* recorded = case_.RecordedAt(step);
-    if (recorded != nullptr) {
+    if (recorded != nullptr && step > 0) {
       RANDOM_RETURN_IF_ERROR(Message(commsched_engine_record_order(engine_)));
     }
     if (recorded == nullptr && !order_.empty()) return "";
@@ -213,7 +213,7 @@ class RandomRank {
   }
 
   std::string Step(uint32_t step) {
-    if (step > 0) RANDOM_RETURN_IF_ERROR(RecordAt(step));
+    RANDOM_RETURN_IF_ERROR(RecordAt(step));
     const RecordedOrder* recorded = case_.RecordedAt(step);
     if (recorded != nullptr && recorded->by_evaluation) {
       RANDOM_RETURN_IF_ERROR(Evaluate(step));
@@ -338,7 +338,7 @@ class RandomRank {
             Message(commsched_engine_gradient_absent(engine_, p)));
         continue;
       }
-      if (case_.engine.gradient_ready == 0 || hash % 3 == 0) continue;
+      if (case_.options.gradient_ready == 0 || hash % 3 == 0) continue;
       RANDOM_RETURN_IF_ERROR(
           Message(commsched_engine_gradient_ready(engine_, p)));
     }
@@ -403,7 +403,7 @@ class RandomRank {
     }
     evaluating_ = false;
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_evaluation_end(engine_)));
-    if (case_.engine.zero_stage == 3) return "";
+    if (case_.options.zero_stage == 3) return "";
     for (uint32_t p = 0; p < case_.model.parameters.size(); ++p) {
       std::vector<float> values(case_.model.parameters[p].count());
       RANDOM_RETURN_IF_ERROR(Message(commsched_engine_get_parameter(

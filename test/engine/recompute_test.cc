@@ -23,15 +23,15 @@ using ::testing::Not;
 ToyRun RecomputingRun() {
   ToyRun run;
   run.ranks = 3;
-  run.engine.bucket_bytes = 4096;
-  run.engine.micro_batches = 2;
+  run.options.bucket_bytes = 4096;
+  run.options.micro_batches = 2;
   run.recomputed = {{kBlock0, kBlock1}};
   return run;
 }
 
 void SetStageAndLimit(uint32_t stage, ToyRun* run) {
-  run->engine.zero_stage = stage;
-  run->engine.max_live_bytes = stage == 3 ? 110'000 : 0;
+  run->options.zero_stage = stage;
+  run->options.max_live_bytes = stage == 3 ? 110'000 : 0;
 }
 
 // Those of a run that keeps all activations, for which `run` has no segments.
@@ -70,8 +70,8 @@ TEST(RecomputeTest, EachModuleByItself) {
 TEST(RecomputeTest, AllModulesAsOneSegment) {
   ToyRun run = RecomputingRun();
   run.recomputed = {{kEmbed, kHead}};
-  run.engine.micro_batches = 3;
-  run.engine.accumulate_bytes = 1;
+  run.options.micro_batches = 3;
+  run.options.accumulate_bytes = 1;
   ExpectBitsOfNoRecomputation(run);
 }
 
@@ -98,10 +98,10 @@ TEST(RecomputeTest, SixteenBits) {
   for (const uint32_t dtype : {COMMSCHED_BF16, COMMSCHED_F16}) {
     for (const uint64_t accumulate_bytes : {0, 1}) {
       ToyRun run = RecomputingRun();
-      run.engine.micro_batches = 3;
-      run.engine.parameter_dtype = dtype;
-      run.engine.reduce_dtype = dtype;
-      run.engine.accumulate_bytes = accumulate_bytes;
+      run.options.micro_batches = 3;
+      run.options.parameter_dtype = dtype;
+      run.options.reduce_dtype = dtype;
+      run.options.accumulate_bytes = accumulate_bytes;
       run.engine.loss_scale = 1024;
       SCOPED_TRACE(dtype);
       ExpectBitsOfNoRecomputation(run);
@@ -131,9 +131,9 @@ TEST(RecomputeTest, ARecordedOrderEndsInASegment) {
 TEST(RecomputeTest, BucketsAreGatheredForTheForwardThatRunsAgain) {
   ToyRun run = RecomputingRun();
   run.ranks = 4;
-  run.engine.micro_batches = 1;
-  run.engine.zero_stage = 3;
-  run.engine.max_live_bytes = 2 * (16384 + 4096) + 8192 + 4096;
+  run.options.micro_batches = 1;
+  run.options.zero_stage = 3;
+  run.options.max_live_bytes = 2 * (16384 + 4096) + 8192 + 4096;
   const Planned planned = PlanOf(run);
   ASSERT_EQ(planned.error, "");
   std::string due;
@@ -149,7 +149,7 @@ TEST(RecomputeTest, BucketsAreGatheredForTheForwardThatRunsAgain) {
 TEST(RecomputeOrderTest, BackwardExpectsTheForwardsFirst) {
   ToyRun run = RecomputingRun();
   run.ranks = 1;
-  run.engine.micro_batches = 1;
+  run.options.micro_batches = 1;
   const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
     std::string message = toy.Build();
     commsched_engine_t* engine = toy.engine();

@@ -29,8 +29,8 @@ using Order = std::vector<uint32_t>;
 ToyRun RecordedBy(std::function<Order(uint32_t)> order) {
   ToyRun run;
   run.ranks = 3;
-  run.engine.bucket_bytes = 4096;
-  run.engine.micro_batches = 2;
+  run.options.bucket_bytes = 4096;
+  run.options.micro_batches = 2;
   run.order = std::move(order);
   return run;
 }
@@ -40,8 +40,8 @@ ToyRun RecordedRun(const Order& order) {
 }
 
 void SetStage(uint32_t stage, ToyRun* run) {
-  run->engine.zero_stage = stage;
-  run->engine.max_live_bytes = stage == 3 ? 120'000 : 0;
+  run->options.zero_stage = stage;
+  run->options.max_live_bytes = stage == 3 ? 120'000 : 0;
 }
 
 // In every stage the weights are those of a plain loop, and of stage 0 to the
@@ -74,8 +74,8 @@ TEST(RecordTest, AModuleThatIsUsedTwice) {
   ExpectWeightsOfAPlainLoop(
       RecordedRun({kEmbed, kBlock0, kBlock1, kBlock0, kHead}));
   ToyRun run = RecordedRun({kBlock1, kEmbed, kHead, kBlock1, kBlock0});
-  run.engine.micro_batches = 3;
-  run.engine.accumulate_bytes = 1;
+  run.options.micro_batches = 3;
+  run.options.accumulate_bytes = 1;
   ExpectWeightsOfAPlainLoop(run);
 }
 
@@ -118,7 +118,7 @@ TEST(RecordTest, ABranchThatTheFirstStepDoesNotTake) {
 
 TEST(RecordTest, ParametersAndGradientsOf16Bits) {
   ToyRun run = RecordedRun({kBlock1, kEmbed, kHead, kBlock1, kBlock0});
-  run.engine.parameter_dtype = COMMSCHED_BF16;
+  run.options.parameter_dtype = COMMSCHED_BF16;
   run.engine.allow_skipped_modules = 1;
   run.skips = [](const ToyPass& pass) {
     return pass.step == 1 && pass.module == kHead;
@@ -139,8 +139,8 @@ TEST(RecordTest, ParametersAndGradientsOf16Bits) {
 
 TEST(RecordTest, BucketsAreGatheredInTheOrderOfFirstUse) {
   ToyRun run = RecordedRun({kBlock1, kHead, kBlock0, kEmbed});
-  run.engine.zero_stage = 1;
-  run.engine.micro_batches = 1;
+  run.options.zero_stage = 1;
+  run.options.micro_batches = 1;
   run.plan.priority = COMMSCHED_PRIORITY_OFF;
   run.plan.coalesce_bytes = 1;
   std::vector<std::string> gathers;

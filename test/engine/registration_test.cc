@@ -11,6 +11,7 @@
 #include "commsched/engine.h"
 #include "engine/model/model.h"
 #include "engine/run/agreement.h"
+#include "engine/step_plan/options.h"
 #include "engine/step_plan/spec.h"
 #include "engine/tables/optimizer_table.h"
 #include "test/engine/messages.h"
@@ -58,8 +59,9 @@ TEST(AgreementTest, ASettingThatOnlyTheOptimizersTableKnowsIsCompared) {
     commsched_optimizer_table_t table = commsched_optimizer_table_init();
     table.name = "lion";
     table.settings[0] = {"tilt", tilt};
-    return agreement.OnRegistration(StepSpec(), Optimizer(&table), Model(),
-                                    /*records_order=*/false);
+    return agreement.OnCreation(
+        StepOptions(commsched_step_plan_options_init(), /*num_ranks=*/2),
+        Optimizer(&table), Model());
   };
   EXPECT_THAT(AgreedByTwo([&](Agreement& agreement, int rank) {
                 return register_with(agreement, rank == 0 ? 0.25f : 0.5f);

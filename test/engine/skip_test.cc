@@ -26,15 +26,15 @@ ToyRun SkippingRun() {
   ToyRun run;
   run.ranks = 3;
   run.engine.allow_skipped_modules = 1;
-  run.engine.bucket_bytes = 4096;
-  run.engine.micro_batches = 2;
+  run.options.bucket_bytes = 4096;
+  run.options.micro_batches = 2;
   return run;
 }
 
 // Stage 3 has room for one module at a time.
 void SetStageForSkips(uint32_t stage, ToyRun* run) {
-  run->engine.zero_stage = stage;
-  run->engine.max_live_bytes = stage == 3 ? 120'000 : 0;
+  run->options.zero_stage = stage;
+  run->options.max_live_bytes = stage == 3 ? 120'000 : 0;
 }
 
 void ExpectClose(const std::vector<float>& weights,
@@ -108,8 +108,8 @@ TEST(SkipTest, ARankCanLeaveOutMicroBatchesAndWholeSteps) {
 
 TEST(SkipTest, WorksWithGradientsThatAreReducedInEachMicroBatch) {
   ToyRun run = SkippingRun();
-  run.engine.micro_batches = 3;
-  run.engine.accumulate_bytes = 1;
+  run.options.micro_batches = 3;
+  run.options.accumulate_bytes = 1;
   run.skips = [](const ToyPass& pass) {
     return (pass.micro_batch + pass.module) % 3 == 0;
   };

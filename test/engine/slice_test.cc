@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "test/engine/create_engine.h"
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
 #include "test/engine/toy_checkpoint.h"
@@ -36,13 +37,6 @@ class Member {
         commsched_group_create(context_, "dp", ranks.data(),
                                static_cast<uint32_t>(ranks.size()), &group_),
         commsched_last_error());
-    auto desc = commsched_engine_desc_init();
-    desc.context = context_;
-    desc.group = group_;
-    desc.model = model_.get();
-    desc.zero_stage = 2;
-    Require(commsched_engine_create(&desc, &engine_),
-            commsched_engine_last_error());
     uint32_t id = 0;
     Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
             commsched_engine_last_error());
@@ -60,7 +54,13 @@ class Member {
 
   // All of the parameter is `value`.
   std::string Build(float value) {
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
+    auto desc = commsched_engine_desc_init();
+    desc.context = context_;
+    desc.group = group_;
+    auto options = commsched_step_plan_options_init();
+    options.zero_stage = 2;
+    RETURN_MESSAGE_IF_ERROR(
+        CreateEngine(desc, model_.get(), options, &engine_));
     const std::vector<float> values(kCount, value);
     return Message(
         commsched_engine_set_parameter(engine_, 0, values.data(), kCount));

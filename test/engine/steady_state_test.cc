@@ -57,11 +57,11 @@ RandomCase EverythingOn(uint32_t zero_stage) {
   c.profile.link_bytes_per_s = 1e9;
   c.profile.link_latency_ns = 2000;
   c.traced = true;
-  c.engine.zero_stage = zero_stage;
-  c.engine.bucket_bytes = 4096;
-  c.engine.edge_bucket_bytes = 2048;
-  c.engine.micro_batches = 3;
-  c.engine.accumulate_bytes = 8192;
+  c.options.zero_stage = zero_stage;
+  c.options.bucket_bytes = 4096;
+  c.options.edge_bucket_bytes = 2048;
+  c.options.micro_batches = 3;
+  c.options.accumulate_bytes = 8192;
   c.engine.clip_norm = 0.5f;
   c.engine.weight_decay = 0.1f;
   c.optimizer = commsched_adamw(0.9f, 0.95f, 1e-3f);
@@ -71,8 +71,8 @@ RandomCase EverythingOn(uint32_t zero_stage) {
   c.offloads = true;
   c.engine.loss_scale = 1024;
   c.engine.loss_scale_window = 3;
-  c.engine.parameter_dtype = COMMSCHED_BF16;
-  c.engine.reduce_dtype = COMMSCHED_F16;
+  c.options.parameter_dtype = COMMSCHED_BF16;
+  c.options.reduce_dtype = COMMSCHED_F16;
   c.exchanges = SomeExchanges();
   c.plan.deterministic = 1;
   c.plan.max_launches_in_flight = 2;
@@ -81,9 +81,9 @@ RandomCase EverythingOn(uint32_t zero_stage) {
   c.plan.partition_bytes = 6000;
   c.plan.priority = COMMSCHED_PRIORITY_ON;
   if (zero_stage == 3) {
-    c.engine.max_live_bytes = 100'000;
-    c.engine.persist_below = 300;
-    c.engine.prefetch_bytes = 30'000;
+    c.options.max_live_bytes = 100'000;
+    c.options.persist_below = 300;
+    c.options.prefetch_bytes = 30'000;
   }
   return c;
 }

@@ -19,6 +19,7 @@
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
 #include "test/engine/pass_calls.h"
+#include "test/engine/test_pools.h"
 #include "test/engine/toy_rank.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
@@ -33,24 +34,11 @@ class PlannedStageTest : public testing::TestWithParam<uint32_t> {
   static ToyRun RunOf(uint32_t stage) {
     ToyRun run;
     run.ranks = 3;
-    run.engine.zero_stage = stage;
-    run.engine.micro_batches = 2;
+    run.options.zero_stage = stage;
+    run.options.micro_batches = 2;
     return run;
   }
 };
-
-TEST_P(PlannedStageTest, AnEngineOnAPlanDoesAsOneThatPlans) {
-  ToyRun run = RunOf(GetParam());
-  const ToyResult expected = RunToy(run);
-  ASSERT_EQ(expected.error, "");
-  run.planned = true;
-  const ToyResult result = RunToy(run);
-  ASSERT_EQ(result.error, "");
-  EXPECT_EQ(result.info.num_ops, expected.info.num_ops);
-  for (size_t rank = 0; rank < result.weights.size(); ++rank) {
-    EXPECT_TRUE(SameBits(result.weights[rank], expected.weights[rank]));
-  }
-}
 
 // Before there is a rank.
 TEST_P(PlannedStageTest, APlanTellsWhatTheEngineHas) {
@@ -86,8 +74,8 @@ INSTANTIATE_TEST_SUITE_P(Stages, PlannedStageTest, testing::Range(0u, 4u));
 // From a little memory for gathered buckets to all of them, and back.
 TEST(ReplanTest, AnotherPlanGoesOnWithTheSameState) {
   ToyRun run;
-  run.engine.zero_stage = 3;
-  run.engine.bucket_bytes = 4096;
+  run.options.zero_stage = 3;
+  run.options.bucket_bytes = 4096;
   run.steps = 4;
   const ToyResult expected = RunToy(run);
   ASSERT_EQ(expected.error, "");
@@ -130,6 +118,10 @@ TEST(ReplanTest, APlanForAnotherStateIsRefusedByName) {
            [](Options* o) { o->micro_batches = 2; });
     expect("clips 0; it is 1", [](Options* o) { o->clips = 0; });
     expect("buckets:", [](Options* o) { o->bucket_bytes = 1 << 20; });
+    commsched_optimizer_table_t other = run.optimizer;
+    other.name = "other";
+    expect("optimizer 'other'; it is 'adamw'",
+           [&](Options* o) { o->optimizer = &other; });
     EXPECT_ENGINE_ERROR(commsched_engine_replan(toy.engine(), nullptr),
                         COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("step_plan is NULL"));
@@ -229,12 +221,6 @@ TEST_F(StepPlanErrorTest, AnEngineThatDoesNotFitItsPlanIsRefused) {
                         COMMSCHED_INVALID_ARGUMENT, HasSubstr(text));
   };
   expect("the size of group is 1; the step plan is for 2");
-  desc.zero_stage = 1;
-  expect("zero_stage is set beside step_plan");
-  desc.zero_stage = 0;
-  desc.model = model_.get();
-  expect("model is set beside step_plan");
-  desc.model = nullptr;
   commsched_step_plan_destroy(plan_);
   role_.num_ranks = 1;
   ASSERT_EQ(Build(), COMMSCHED_OK);
@@ -245,14 +231,18 @@ TEST_F(StepPlanErrorTest, AnEngineThatDoesNotFitItsPlanIsRefused) {
   desc.loss_scale = 8;
   expect("loss_scale is 8; the step plan is for none");
   desc.loss_scale = 0;
-  const commsched_optimizer_table_t sgd = commsched_sgd(0, 0);
-  desc.optimizer = &sgd;
-  expect("optimizer is 'sgd' with 0 values per weight");
-  desc.optimizer = nullptr;
+  desc.norm_group = group;
+  expect("the size of norm_group is");
+  desc.norm_group = nullptr;
+  TestPool pool;
+  const commsched_pool_t table = pool.table();
+  desc.optimizer_pool = &table;
+  expect("optimizer_pool is set; the step plan is for none");
+  desc.optimizer_pool = nullptr;
   EXPECT_EQ(commsched_engine_create(&desc, &engine), COMMSCHED_OK);
   // The engine keeps it.
   commsched_step_plan_destroy(plan_);
-  EXPECT_EQ(commsched_engine_build(engine), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
   commsched_engine_destroy(engine);
   commsched_group_destroy(group);
   commsched_context_destroy(context);
@@ -329,15 +319,8 @@ class PipelineStage {
     std::array<commsched_step_plan_t*, 2> plans = {};
     Require(commsched_step_plan_build(roles.data(), 2, &options, plans.data()),
             commsched_last_error());
-    commsched_engine_desc_t desc = commsched_engine_desc_init();
-    desc.context = context_;
-    desc.group = group_;
-    desc.groups = &pipe_;
-    desc.num_groups = 1;
-    desc.step_plan = plans[static_cast<size_t>(stage_)];
-    desc.optimizer = &sgd;
-    Require(commsched_engine_create(&desc, &engine_), commsched_last_error());
-    for (commsched_step_plan_t* plan : plans) commsched_step_plan_destroy(plan);
+    plan_.reset(plans[static_cast<size_t>(stage_)]);
+    commsched_step_plan_destroy(plans[static_cast<size_t>(1 - stage_)]);
   }
   ~PipelineStage() {
     commsched_engine_destroy(engine_);
@@ -349,7 +332,13 @@ class PipelineStage {
   PipelineStage& operator=(const PipelineStage&) = delete;
 
   std::string Train(std::vector<float>* out_weights) {
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
+    commsched_engine_desc_t desc = commsched_engine_desc_init();
+    desc.context = context_;
+    desc.group = group_;
+    desc.groups = &pipe_;
+    desc.num_groups = 1;
+    desc.step_plan = plan_.get();
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_create(&desc, &engine_));
     RETURN_MESSAGE_IF_ERROR(
         commsched_engine_set_parameter(engine_, 0, out_weights->data(), kWide));
     for (uint32_t step = 0; step < kStageSteps; ++step) {
@@ -465,6 +454,7 @@ class PipelineStage {
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
   commsched_group_t* pipe_ = nullptr;
+  StepPlanHandle plan_;
   commsched_engine_t* engine_ = nullptr;
 };
 

@@ -23,10 +23,10 @@ using ::testing::HasSubstr;
 ToyRun ShapeRun(uint32_t stage, uint64_t accumulate_bytes) {
   ToyRun run;
   run.ranks = 3;
-  run.engine.zero_stage = stage;
-  run.engine.bucket_bytes = 4096;
-  run.engine.micro_batches = 3;
-  run.engine.accumulate_bytes = accumulate_bytes;
+  run.options.zero_stage = stage;
+  run.options.bucket_bytes = 4096;
+  run.options.micro_batches = 3;
+  run.options.accumulate_bytes = accumulate_bytes;
   return run;
 }
 
@@ -121,7 +121,7 @@ TEST(StepCancelTest, OfOneRankAtAnyPointAddsZeros) {
         if (!backward && when == ToyCancel::kWithin) continue;
         SCOPED_TRACE(module);
         InEachStage([&](ToyRun run) {
-          const uint32_t mb = run.engine.accumulate_bytes == 0 ? 1 : 0;
+          const uint32_t mb = run.options.accumulate_bytes == 0 ? 1 : 0;
           // In the first micro-batch nothing was sent before the head's.
           if (mb == 0 && module != kHead) return;
           run.cancels = [=](const ToyBegin& next) {
@@ -160,8 +160,8 @@ TEST(StepCancelTest, WhatWasSentStays) {
 TEST(StepCancelTest, ASumOfSixteenBitsIsTakenBack) {
   for (uint32_t stage = 0; stage <= 3; ++stage) {
     ToyRun run = ShapeRun(stage, /*accumulate_bytes=*/0);
-    run.engine.parameter_dtype = COMMSCHED_BF16;
-    run.engine.reduce_dtype = COMMSCHED_BF16;
+    run.options.parameter_dtype = COMMSCHED_BF16;
+    run.options.reduce_dtype = COMMSCHED_BF16;
     run.cancels = [](const ToyBegin& next) {
       const bool here = next.pass.rank == 0 && next.pass.step == 1 &&
                         next.pass.micro_batch == 1 && next.backward &&
@@ -242,7 +242,7 @@ TEST(StepCancelTest, OfAllRanksHoldsForANormThatIsReduced) {
     run.ranks = 2;
     run.plan.deterministic = 0;
     run.engine.clip_norm = 0;
-    run.engine.check_finite = 1;
+    run.options.check_finite = 1;
     ExpectNobodySteps(run);
   }
 }
@@ -262,7 +262,7 @@ TEST(StepCancelTest, OfAllRanksHoldsWithAWordOfItsOwn) {
           if (ranks > 2 && deterministic == 0) continue;
           run.plan.deterministic = deterministic;
           run.engine.clip_norm = clip_norm;
-          run.engine.cancel_all = 1;
+          run.options.cancel_all = 1;
           run.planned = ranks == 3;
           ExpectNobodySteps(run);
           if (HasFailure()) return;
@@ -280,7 +280,7 @@ TEST(StepCancelTest, OfAllRanksHoldsAfterTheNormWasRead) {
       ToyRun run = ShapeRun(stage, 0);
       run.ranks = 2;
       run.plan.deterministic = deterministic;
-      run.engine.cancel_all = 1;
+      run.options.cancel_all = 1;
       run.engine.loss_scale = 1024;
       const ToyResult expected = RunSteps(run, {0, 2});
       ASSERT_EQ(expected.error, "");

@@ -85,13 +85,13 @@ const VerdictVariant kVariants[] = {
     {"CheckedSgdOfMicroBatches",
      [](ToyRun& run) {
        run.engine.clip_norm = 0;
-       run.engine.check_finite = 1;
+       run.options.check_finite = 1;
        run.optimizer = commsched_sgd(0.9f, 0);
-       run.engine.micro_batches = 2;
-       run.engine.accumulate_bytes = 1;
+       run.options.micro_batches = 2;
+       run.options.accumulate_bytes = 1;
      }},
     {"OffloadedBf16", [](ToyRun& run) {
-       run.engine.parameter_dtype = COMMSCHED_BF16;
+       run.options.parameter_dtype = COMMSCHED_BF16;
        run.pools = std::make_shared<TestPools>();
      }}};
 
@@ -103,7 +103,7 @@ class NonFiniteTest : public ::testing::TestWithParam<
   static ToyRun Run() {
     ToyRun run;
     run.ranks = 3;
-    run.engine.zero_stage = std::get<0>(GetParam());
+    run.options.zero_stage = std::get<0>(GetParam());
     run.plan.deterministic = deterministic() ? 1 : 0;
     std::get<2>(GetParam()).apply(run);
     return run;
@@ -155,7 +155,7 @@ TEST_P(NonFiniteTest, TooManyInARowFailEveryRankForGood) {
         EXPECT_THAT(code,
                     AnyOf(COMMSCHED_FAILED_PRECONDITION, COMMSCHED_ABORTED));
         EXPECT_THAT(commsched_engine_last_error(), message);
-        if (deterministic() || run.engine.zero_stage == 0) {
+        if (deterministic() || run.options.zero_stage == 0) {
           EXPECT_THAT(commsched_engine_last_error(),
                       HasSubstr("that of parameter 'block1.weight' was not"));
         }
@@ -259,7 +259,7 @@ TEST(NonFiniteNormTest, IsThereWithCheckFiniteAlone) {
   run.steps = 1;
   const double clipped = RunToy(run).norm;
   run.engine.clip_norm = 0;
-  run.engine.check_finite = 1;
+  run.options.check_finite = 1;
   const std::string error =
       OnRanks(run, [&](ToyRank& toy, int32_t) -> std::string {
         if (std::string m = toy.Build(); !m.empty()) return m;
@@ -297,7 +297,7 @@ class LearningRateTest
     const auto [stage, deterministic, norm] = GetParam();
     ToyRun run;
     run.ranks = 3;
-    run.engine.zero_stage = stage;
+    run.options.zero_stage = stage;
     run.engine.clip_norm = norm ? 1 : 0;
     run.plan.deterministic = deterministic ? 1 : 0;
     return run;
@@ -406,7 +406,7 @@ TEST(LearningRateStepTest, MayChangeFromStepToStep) {
 TEST(LearningRateStepTest, IsNotComparedWhereNothingMoves) {
   for (float clip_norm : {0.0f, 1.0f}) {
     ToyRun run;
-    run.engine.zero_stage = 1;
+    run.options.zero_stage = 1;
     run.engine.clip_norm = clip_norm;
     commsched_world_desc_t desc = commsched_world_desc_init();
     desc.size = run.ranks;
@@ -445,7 +445,12 @@ class NormGroupTest : public ::testing::Test {
  protected:
   // Rank 0 of 2 x 2 ranks, and its neighbours along "dp_shard".
   void SetUp() override {
-    desc_.model = model_.get();
+    const uint64_t count = 100;
+    uint32_t id = 0;
+    ASSERT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
+              COMMSCHED_OK);
+    ASSERT_EQ(AddParameter(model_.get(), id, "w", &count, 1, &id),
+              COMMSCHED_OK);
     commsched_world_desc_t world = commsched_world_desc_init();
     world.size = 4;
     ASSERT_EQ(commsched_world_create_inproc(&world, &world_), COMMSCHED_OK);
@@ -467,7 +472,8 @@ class NormGroupTest : public ::testing::Test {
   void ExpectRefused(const char* field) {
     commsched_engine_t* engine = nullptr;
     EXPECT_ENGINE_ERROR(
-        commsched_engine_create(&desc_, &engine), COMMSCHED_INVALID_ARGUMENT,
+        CreateEngine(desc_, model_.get(), options_, &engine),
+        COMMSCHED_INVALID_ARGUMENT,
         AllOf(HasSubstr(field), HasSubstr("group has 2 of 4 ranks"),
               HasSubstr("Set norm_group to the ranks")));
     EXPECT_EQ(engine, nullptr);
@@ -476,10 +482,11 @@ class NormGroupTest : public ::testing::Test {
   const ModelHandle model_ = NewModel();
   commsched_world_t* world_ = nullptr;
   commsched_engine_desc_t desc_ = commsched_engine_desc_init();
+  commsched_step_plan_options_t options_ = commsched_step_plan_options_init();
 };
 
 TEST_F(NormGroupTest, OfSomeRanksIsRefusedWithANorm) {
-  desc_.check_finite = 1;
+  options_.check_finite = 1;
   ExpectRefused("check_finite is 1");
   desc_.loss_scale = 1024;
   ExpectRefused("loss_scale is 1024");
@@ -489,10 +496,20 @@ TEST_F(NormGroupTest, OfSomeRanksIsRefusedWithANorm) {
   ExpectRefused("clip_norm is 0.5");
 }
 
+// As far as this rank can tell: then it waits for the others, of which one has
+// said that it will not come.
 TEST_F(NormGroupTest, OfSomeRanksIsTakenWithoutANorm) {
+  commsched_context_t* other = nullptr;
+  ASSERT_EQ(commsched_context_create(world_, 1, &other), COMMSCHED_OK);
+  commsched_engine_desc_t desc = commsched_engine_desc_init();
+  desc.context = other;
   commsched_engine_t* engine = nullptr;
-  EXPECT_EQ(commsched_engine_create(&desc_, &engine), COMMSCHED_OK);
-  commsched_engine_destroy(engine);
+  EXPECT_ENGINE_ERROR(commsched_engine_create(&desc, &engine),
+                      COMMSCHED_INVALID_ARGUMENT, HasSubstr("group is NULL"));
+  EXPECT_ENGINE_ERROR(CreateEngine(desc_, model_.get(), options_, &engine),
+                      COMMSCHED_FAILED_PRECONDITION,
+                      HasSubstr("rank 1 will not come"));
+  commsched_context_destroy(other);
 }
 
 // They would count twice.
@@ -500,7 +517,7 @@ TEST_F(NormGroupTest, ARankThatIsInBothGroupsIsRefused) {
   desc_.clip_norm = 0.5f;
   desc_.norm_group = desc_.group;
   commsched_engine_t* engine = nullptr;
-  EXPECT_ENGINE_ERROR(commsched_engine_create(&desc_, &engine),
+  EXPECT_ENGINE_ERROR(CreateEngine(desc_, model_.get(), options_, &engine),
                       COMMSCHED_INVALID_ARGUMENT,
                       HasSubstr("rank 2 is in group and in norm_group of rank "
                                 "0"));
@@ -522,7 +539,7 @@ TEST(NormMemoryTest, IsTakenOnlyForWhatIsReadAndIsPartOfTheState) {
     ToyRun run;
     run.ranks = 4;
     run.steps = 1;
-    run.engine.zero_stage = c.stage;
+    run.options.zero_stage = c.stage;
     run.plan.deterministic = c.deterministic;
     const commsched_engine_info_t with = RunToy(run).info;
     run.engine.clip_norm = 0;

@@ -21,11 +21,11 @@ ToyRun AdamW() { return ToyRunOf(2, 1); }
 
 ToyRun ScaledBf16() {
   ToyRun run = ToyRunOf(3, 3);
-  run.engine.parameter_dtype = COMMSCHED_BF16;
-  run.engine.reduce_dtype = COMMSCHED_BF16;
+  run.options.parameter_dtype = COMMSCHED_BF16;
+  run.options.reduce_dtype = COMMSCHED_BF16;
   run.engine.loss_scale = 1024;
   run.engine.loss_scale_window = 2;
-  run.engine.micro_batches = 2;
+  run.options.micro_batches = 2;
   return run;
 }
 
@@ -64,8 +64,8 @@ TEST_P(StoredCheckpointTest, GoesOnWithTheBitsThatItAlwaysHad) {
     ToyStretch stretch;
     stretch.run = GetParam().run();
     stretch.run.ranks = each.ranks;
-    stretch.run.engine.zero_stage = each.stage;
-    stretch.run.engine.bucket_bytes = each.bucket_bytes;
+    stretch.run.options.zero_stage = each.stage;
+    stretch.run.options.bucket_bytes = each.bucket_bytes;
     stretch.load = Path();
     stretch.end = 6;
     std::vector<std::vector<float>> weights;

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "checkpoint/checkpoint.h"
+#include "test/engine/create_engine.h"
 #include "test/engine/messages.h"
 
 namespace commsched::engine {
@@ -104,8 +105,8 @@ std::string SaveToy(const std::string& folder, const ToyRun& run) {
 ToyRun ToyRunOf(int32_t ranks, uint32_t stage, uint64_t bucket_bytes) {
   ToyRun run;
   run.ranks = ranks;
-  run.engine.zero_stage = stage;
-  run.engine.bucket_bytes = bucket_bytes;
+  run.options.zero_stage = stage;
+  run.options.bucket_bytes = bucket_bytes;
   return run;
 }
 
@@ -147,12 +148,6 @@ SmallEngine::SmallEngine(const std::vector<Named>& parameters) {
   EXPECT_EQ(commsched_context_create(world_, 0, &context_), 0);
   const int32_t me = 0;
   EXPECT_EQ(commsched_group_create(context_, "dp", &me, 1, &group_), 0);
-  auto desc = commsched_engine_desc_init();
-  desc.context = context_;
-  desc.group = group_;
-  desc.model = model_.get();
-  EXPECT_EQ(commsched_engine_create(&desc, &engine_), 0)
-      << commsched_engine_last_error();
   uint32_t id = 0;
   EXPECT_EQ(commsched_model_add_module(model_.get(), "m", 0, 0, &id), 0);
   for (const Named& each : parameters) {
@@ -160,7 +155,12 @@ SmallEngine::SmallEngine(const std::vector<Named>& parameters) {
                            static_cast<uint32_t>(each.dims.size()), &id),
               0);
   }
-  EXPECT_EQ(commsched_engine_build(engine_), 0)
+  auto desc = commsched_engine_desc_init();
+  desc.context = context_;
+  desc.group = group_;
+  EXPECT_EQ(CreateEngine(desc, model_.get(), commsched_step_plan_options_init(),
+                         &engine_),
+            0)
       << commsched_engine_last_error();
 }
 

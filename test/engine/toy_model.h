@@ -93,6 +93,8 @@ struct ToyRun {
   int32_t ranks = 2;
   uint32_t steps = 3;
   commsched_engine_desc_t engine = commsched_engine_desc_init();
+  // Without what `engine` and the fields below say, too.
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
   commsched_optimizer_table_t optimizer = commsched_adamw(0.9f, 0.95f, 1e-8f);
   commsched_plan_options_t plan = commsched_plan_options_init();
   uint32_t unused_parameter = ~0u;  // To which nobody adds a gradient.
@@ -100,7 +102,6 @@ struct ToyRun {
   // The order of forwards of a step; empty: that of registration. Recorded,
   // unless it is empty; again whenever it changes.
   std::function<std::vector<uint32_t>(uint32_t step)> order;
-  bool planned = false;  // The engine is given a step plan, and no model.
   std::shared_ptr<TestPools> pools;     // Null: the optimizer's is memory.
   std::shared_ptr<ToyDevices> devices;  // Null: ranks compute on the host.
 
@@ -113,15 +114,15 @@ struct ToyRun {
   std::function<void(commsched_engine_t*, const ToyBegin& next)> before_begin;
 
   ToyRun() {
-    engine.zero_stage = 2;
-    engine.bucket_bytes = 16384;
+    options.zero_stage = 2;
+    options.bucket_bytes = 16384;
     engine.weight_decay = 0.1f;
     engine.clip_norm = 1;
     plan.deterministic = 1;
   }
   bool has_sgd() const { return std::string(optimizer.name) == "sgd"; }
   uint32_t micro_batches() const {
-    return engine.micro_batches == 0 ? 1 : engine.micro_batches;
+    return options.micro_batches == 0 ? 1 : options.micro_batches;
   }
   // How many micro-batches of a step come; empty: all.
   std::function<uint32_t(int32_t rank, uint32_t step)> num_micro_batches;

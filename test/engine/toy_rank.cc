@@ -13,72 +13,14 @@ namespace {
 
 constexpr char kCancelled[] = "cancelled";
 
-// What a step plan says, and the model.
-void ForgetWhatIsPlanned(commsched_engine_desc_t* desc) {
-  desc->model = nullptr;
-  desc->plan = nullptr;
-  desc->profile = nullptr;
-  desc->zero_stage = 0;
-  desc->micro_batches = 0;
-  desc->bucket_bytes = 0;
-  desc->edge_bucket_bytes = 0;
-  desc->bucket_merge = 0;
-  desc->max_live_bytes = 0;
-  desc->persist_below = 0;
-  desc->accumulate_bytes = 0;
-  desc->prefetch_bytes = 0;
-  desc->offload_staging_bytes = 0;
-  desc->parameter_dtype = 0;
-  desc->reduce_dtype = 0;
-  desc->check_finite = 0;
-  desc->norm = 0;
-  desc->option_sets = 0;
-  desc->gradient_ready = 0;
-  desc->absent_gradients = 0;
-  desc->cancel_all = 0;
-}
-
 }  // namespace
 
 commsched_step_plan_options_t ToyStepOptions(const ToyRun& run) {
-  const commsched_engine_desc_t& desc = run.engine;
-  commsched_step_plan_options_t options = commsched_step_plan_options_init();
-  options.zero_stage = desc.zero_stage;
-  options.micro_batches = desc.micro_batches;
-  options.bucket_bytes = desc.bucket_bytes;
-  options.edge_bucket_bytes = desc.edge_bucket_bytes;
-  options.bucket_merge = desc.bucket_merge;
-  options.max_live_bytes = desc.max_live_bytes;
-  options.persist_below = desc.persist_below;
-  options.accumulate_bytes = desc.accumulate_bytes;
-  options.prefetch_bytes = desc.prefetch_bytes;
-  options.offload_staging_bytes = desc.offload_staging_bytes;
-  options.parameter_dtype = desc.parameter_dtype;
-  options.reduce_dtype = desc.reduce_dtype;
-  options.clips = desc.clip_norm > 0 ? 1 : 0;
-  options.scales_loss = desc.loss_scale > 0 ? 1 : 0;
-  options.check_finite = desc.check_finite;
-  options.norm = desc.norm;
-  options.option_sets = desc.option_sets;
-  options.gradient_ready = desc.gradient_ready;
-  options.absent_gradients = desc.absent_gradients;
-  options.cancel_all = desc.cancel_all;
-  options.offloads = run.pools != nullptr ? 1 : 0;
+  commsched_step_plan_options_t options = OptionsFor(run.engine, run.options);
+  if (run.pools != nullptr) options.offloads = 1;
   options.optimizer = &run.optimizer;
   options.plan = &run.plan;
-  options.profile = desc.profile;
   return options;
-}
-
-StepPlanHandle PlanModel(commsched_model_t* model, int32_t num_ranks,
-                         const commsched_step_plan_options_t& options) {
-  commsched_step_plan_role_t role = commsched_step_plan_role_init();
-  role.model = model;
-  role.num_ranks = num_ranks;
-  commsched_step_plan_t* plan = nullptr;
-  Require(commsched_step_plan_build(&role, 1, &options, &plan),
-          commsched_last_error());
-  return StepPlanHandle(plan);
 }
 
 ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
@@ -91,26 +33,26 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
                                  static_cast<uint32_t>(all.size()), &group_),
           commsched_last_error());
   DescribeModel();
-  commsched_engine_desc_t desc = run.engine;
+}
+
+commsched_status_t ToyRank::TryPlan() {
+  StepPlanHandle plan;
+  return engine::TryPlan(model_.get(), run_.ranks, ToyStepOptions(run_), &plan);
+}
+
+commsched_status_t ToyRank::Create() {
+  commsched_engine_desc_t desc = run_.engine;
   desc.context = context_;
   desc.group = group_;
-  desc.model = model_.get();
-  desc.plan = &run.plan;
-  desc.optimizer = &run.optimizer;
-  if (run.devices != nullptr) desc.compute_stream = run.devices->stream(rank);
+  desc.record_order = run_.order == nullptr ? 0 : 1;
+  if (run_.devices != nullptr)
+    desc.compute_stream = run_.devices->stream(rank_);
   commsched_pool_t pool = commsched_pool_init();
-  if (run.pools != nullptr) {
-    pool = run.pools->of_rank[static_cast<size_t>(rank)].table();
+  if (run_.pools != nullptr) {
+    pool = run_.pools->of_rank[static_cast<size_t>(rank_)].table();
     desc.optimizer_pool = &pool;
   }
-  StepPlanHandle plan;
-  if (run.planned) {
-    plan = PlanModel(model_.get(), run.ranks, ToyStepOptions(run));
-    ForgetWhatIsPlanned(&desc);
-    desc.step_plan = plan.get();
-  }
-  const commsched_status_t created = commsched_engine_create(&desc, &engine_);
-  Require(created, commsched_engine_last_error());
+  return CreateEngine(desc, model_.get(), ToyStepOptions(run_), &engine_);
 }
 
 void ToyRank::DescribeModel() {
@@ -152,10 +94,7 @@ ToyRank::~ToyRank() {
 
 std::string ToyRank::Build() {
   order_ = run_.Order(0);
-  if (run_.order != nullptr) {
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_record_order(engine_));
-  }
-  RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
+  RETURN_MESSAGE_IF_ERROR(Create());
   RETURN_MESSAGE_IF_ERROR(
       commsched_engine_loss_scale_address(engine_, &loss_scale_));
   if (run_.devices != nullptr) {
@@ -219,7 +158,7 @@ void ToyRank::Compute(uint32_t module, bool adds_gradients, Body&& body) {
   std::vector<const void*> values = found_values_;
   std::vector<void*> gradients = found_gradients_;
   std::vector<ToyDevices::Touched> touched;
-  const uint64_t size = run_.engine.parameter_dtype == COMMSCHED_F32 ? 4 : 2;
+  const uint64_t size = run_.options.parameter_dtype == COMMSCHED_F32 ? 4 : 2;
   for (uint32_t p : ToyModules()[module].used) {
     const uint64_t bytes = ToyParameters()[p].count() * size;
     touched.push_back({values[p], bytes, false});
@@ -234,7 +173,7 @@ void ToyRank::Compute(uint32_t module, bool adds_gradients, Body&& body) {
 
 const float* ToyRank::Widened(uint32_t parameter, const void* address) {
   const auto dtype =
-      static_cast<commsched_dtype_t>(run_.engine.parameter_dtype);
+      static_cast<commsched_dtype_t>(run_.options.parameter_dtype);
   if (dtype == COMMSCHED_F32) return static_cast<const float*>(address);
   std::vector<float>& wide = widened_[parameter];
   wide.resize(ToyParameters()[parameter].count());
@@ -296,7 +235,7 @@ void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
     }
     commsched_engine_cpu_kernels().add(
         nullptr, commsched_stream_caller(), gradients_[p],
-        static_cast<commsched_dtype_t>(run_.engine.parameter_dtype),
+        static_cast<commsched_dtype_t>(run_.options.parameter_dtype),
         mine_.data(), COMMSCHED_F32, count);
   }
 }
@@ -420,7 +359,7 @@ std::string ToyRank::Backwards(uint32_t step, uint32_t mb, const Look& look) {
 
 std::string ToyRank::SayReady(const ToyPass& pass) {
   for (uint32_t p : ToyModules()[pass.module].used) {
-    if (run_.engine.absent_gradients != 0 && run_.IsAbsent(pass, p)) {
+    if (run_.options.absent_gradients != 0 && run_.IsAbsent(pass, p)) {
       RETURN_MESSAGE_IF_ERROR(commsched_engine_gradient_absent(engine_, p));
       continue;
     }
@@ -467,7 +406,7 @@ std::string ToyRank::Weights(std::vector<float>* out_weights) {
                                                   values[p].size()));
   };
   std::string message;
-  if (run_.engine.zero_stage == 3) {
+  if (run_.options.zero_stage == 3) {
     message = Evaluate([&](uint32_t module) {
       std::string failure;
       for (uint32_t p : ToyModules()[module].used) {

@@ -3,30 +3,19 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "test/engine/create_engine.h"
 #include "test/engine/model_handle.h"
 #include "test/engine/toy_model.h"
 
 namespace commsched::engine {
 
-struct StepPlanDelete {
-  void operator()(commsched_step_plan_t* plan) const {
-    commsched_step_plan_destroy(plan);
-  }
-};
-using StepPlanHandle = std::unique_ptr<commsched_step_plan_t, StepPlanDelete>;
-
 // What shapes the steps of `run`; as long as that lives.
 commsched_step_plan_options_t ToyStepOptions(const ToyRun& run);
 
-// Of one role, of `num_ranks` ranks. Aborts the test process if that fails.
-StepPlanHandle PlanModel(commsched_model_t* model, int32_t num_ranks,
-                         const commsched_step_plan_options_t& options);
-
-// One rank, built: context, group and engine with the toy model.
+// One rank: context and group, model and, once built, engine of the toy.
 class ToyRank {
  public:
   // Aborts the test process if the local set-up fails.
@@ -36,7 +25,7 @@ class ToyRank {
   ToyRank& operator=(const ToyRank&) = delete;
 
   // Each returns "" or the message of the first failure.
-  std::string Build();  // And sets the initial values.
+  std::string Build();  // The engine; and sets the initial values.
   // `look` is called in each backward, once values() and gradients() are those
   // of its module; on a device by its stream, which keeps a copy.
   using Look = std::function<void(uint32_t module)>;
@@ -49,6 +38,12 @@ class ToyRank {
 
   commsched_engine_t* engine() { return engine_; }
   commsched_model_t* model() { return model_.get(); }
+  commsched_context_t* context() { return context_; }
+  commsched_group_t* group() { return group_; }
+  // Plans, and forgets the plan.
+  commsched_status_t TryPlan();
+  // Creates the engine, once: the first part of Build().
+  commsched_status_t Create();
   const std::vector<const float*>& values() const { return values_; }
   // Addresses, of whatever type gradients are.
   const std::vector<void*>& gradients() const { return gradients_; }

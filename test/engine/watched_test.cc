@@ -56,7 +56,7 @@ TEST(WatchedEngineTest, AnObserverSeesTheStepsAndNoEvaluation) {
       << commsched_last_error();
   ToyRun run;
   run.ranks = 1;
-  run.engine.zero_stage = 3;
+  run.options.zero_stage = 3;
   LogLines log;
   {
     // The engine has a copy.
@@ -91,7 +91,7 @@ TEST(WatchedEngineTest, TheFlightRecordIsThatOfTheSteps) {
   const std::string path = PathOf("flight");
   ToyRun run;
   run.ranks = 1;
-  run.engine.zero_stage = 3;
+  run.options.zero_stage = 3;
   run.engine.flight_path = path.c_str();
   EXPECT_EQ(RunSteps(run, 2), "");
   char* text = nullptr;

@@ -77,7 +77,7 @@ TEST_P(WholeTensorsTest, EveryParameterIsSteppedAsOne) {
   ASSERT_EQ(sharded.error, "");
   EXPECT_EQ(g_cut_segments, 0u);
   ToyRun run = Run();
-  run.engine.zero_stage = 0;
+  run.options.zero_stage = 0;
   const ToyResult whole = RunToy(run);
   ASSERT_EQ(whole.error, "");
   for (const std::vector<float>& weights : sharded.weights) {
@@ -103,7 +103,7 @@ TEST_P(WholeTensorsTest, ItsCheckpointGoesOnOnAnotherNumberOfRanks) {
   stretch.load = folder.path();
   stretch.save.clear();
   stretch.run.ranks = 5 - stretch.run.ranks;
-  stretch.run.engine.zero_stage = 1;
+  stretch.run.options.zero_stage = 1;
   stretch.end = 3;
   EXPECT_EQ(TrainToy(stretch), "");
 }

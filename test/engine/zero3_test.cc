@@ -29,8 +29,8 @@ using ::testing::Not;
 ToyRun Stage3Run() {
   ToyRun run;
   run.ranks = 4;
-  run.engine.zero_stage = 3;
-  run.engine.bucket_bytes = 4096;
+  run.options.zero_stage = 3;
+  run.options.bucket_bytes = 4096;
   return run;
 }
 
@@ -42,11 +42,11 @@ constexpr uint64_t kLeastBytes = 2 * (16384 + 4096) + 8192;
 constexpr uint64_t kTightBytes = kLeastBytes + 4096;
 
 std::vector<float> WeightsOfStage0(ToyRun run) {
-  run.engine.zero_stage = 0;
-  run.engine.bucket_bytes = 1 << 20;
-  run.engine.max_live_bytes = 0;
-  run.engine.persist_below = 0;
-  run.engine.prefetch_bytes = 0;
+  run.options.zero_stage = 0;
+  run.options.bucket_bytes = 1 << 20;
+  run.options.max_live_bytes = 0;
+  run.options.persist_below = 0;
+  run.options.prefetch_bytes = 0;
   ToyResult result = RunToy(run);
   EXPECT_EQ(result.error, "");
   return result.weights[0];
@@ -76,7 +76,7 @@ std::map<std::string, std::string> GathersOf(const nlohmann::json& plan) {
 
 TEST(Zero3PlanTest, WithoutALimitEachBucketIsGatheredOnceFromTheBegin) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = UINT64_MAX;
+  run.options.max_live_bytes = UINT64_MAX;
   const Planned planned = PlanOf(run);
   const auto gathers = GathersOf(planned.plan);
   EXPECT_EQ(gathers.size(), planned.info.num_buckets);
@@ -87,7 +87,7 @@ TEST(Zero3PlanTest, WithoutALimitEachBucketIsGatheredOnceFromTheBegin) {
 
 TEST(Zero3PlanTest, UnderALimitBucketsAreReleasedAndGatheredAgain) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = kTightBytes;
+  run.options.max_live_bytes = kTightBytes;
   const Planned planned = PlanOf(run);
   EXPECT_LE(planned.info.arena_bytes, kTightBytes);
   const auto gathers = GathersOf(planned.plan);
@@ -101,7 +101,7 @@ TEST(Zero3PlanTest, UnderALimitBucketsAreReleasedAndGatheredAgain) {
 
 TEST(Zero3PlanTest, GathersGoOutBeforeTheModuleBeforeTheirUseHasEnded) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = 2 * kTightBytes;
+  run.options.max_live_bytes = 2 * kTightBytes;
   const auto gathers = GathersOf(PlanOf(run).plan);
   // Of block1, whose forward follows block0's.
   ASSERT_TRUE(gathers.count("all_gather.3.0"));
@@ -110,7 +110,7 @@ TEST(Zero3PlanTest, GathersGoOutBeforeTheModuleBeforeTheirUseHasEnded) {
 
 TEST(Zero3PlanTest, ThePrefetchLimitSaysHowFarAheadGathersGoOut) {
   ToyRun run = Stage3Run();
-  run.engine.prefetch_bytes = 1;
+  run.options.prefetch_bytes = 1;
   const auto gathers = GathersOf(PlanOf(run).plan);
   // Of embed, block0 and block1: each when the module before it has ended.
   EXPECT_EQ(gathers.at("all_gather.0.0"), "");
@@ -122,7 +122,7 @@ TEST(Zero3PlanTest, ThePrefetchLimitSaysHowFarAheadGathersGoOut) {
 TEST(Zero3PlanTest, NothingInTheArenaLiesBeyondTheLimit) {
   for (uint64_t limit = kTightBytes; limit < 4 * kTightBytes; limit += 5000) {
     ToyRun run = Stage3Run();
-    run.engine.max_live_bytes = limit;
+    run.options.max_live_bytes = limit;
     const Planned planned = PlanOf(run);
     EXPECT_LE(planned.info.arena_bytes, limit);
     for (const auto& place : planned.plan["arena"]) {
@@ -135,7 +135,7 @@ TEST(Zero3PlanTest, NothingInTheArenaLiesBeyondTheLimit) {
 
 TEST(Zero3PlanTest, ALimitThatIsTooSmallNamesTheModuleAndWhatItNeeds) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = kLeastBytes - 1;
+  run.options.max_live_bytes = kLeastBytes - 1;
   const std::string error =
       OnRanks(run, [](ToyRank& toy, int32_t) { return toy.Build(); });
   EXPECT_THAT(error, AllOf(HasSubstr("max_live_bytes 49151 is too small"),
@@ -146,7 +146,7 @@ TEST(Zero3PlanTest, ALimitThatIsTooSmallNamesTheModuleAndWhatItNeeds) {
 
 TEST(Zero3PlanTest, TheArenaLimitOfThePlanHoldsToo) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = 4 * kTightBytes;
+  run.options.max_live_bytes = 4 * kTightBytes;
   run.plan.arena_bytes = kTightBytes;
   EXPECT_LE(PlanOf(run).info.arena_bytes, kTightBytes);
   run.plan.arena_bytes = 4096;
@@ -162,8 +162,8 @@ TEST(Zero3BitsTest, AreThoseOfStage0ForAnyLimitBucketCapAndSchedule) {
     for (uint64_t limit : {70000u, 90000u, 120000u, 0u}) {
       for (uint32_t launches : {0u, 1u, 3u}) {
         for (uint32_t schedule : {COMMSCHED_OVERLAP, COMMSCHED_SERIAL}) {
-          run.engine.bucket_bytes = bucket_bytes;
-          run.engine.max_live_bytes = limit;
+          run.options.bucket_bytes = bucket_bytes;
+          run.options.max_live_bytes = limit;
           run.plan.max_launches_in_flight = launches;
           run.plan.schedule = schedule;
           const ToyResult result = RunToy(run);
@@ -184,7 +184,7 @@ TEST(Zero3BitsTest, AreThoseOfStage0ForAnyLimitBucketCapAndSchedule) {
 
 TEST(Zero3BitsTest, SurviveMergedAndSplitCollectives) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = 2 * kTightBytes;
+  run.options.max_live_bytes = 2 * kTightBytes;
   run.plan.coalesce_bytes = 20000;
   ExpectBitsOfStage0(run);
   run.plan.coalesce_bytes = 0;
@@ -195,24 +195,24 @@ TEST(Zero3BitsTest, SurviveMergedAndSplitCollectives) {
 
 TEST(Zero3BitsTest, SurviveMicroBatchesAndEdgeBuckets) {
   ToyRun run = Stage3Run();
-  run.engine.micro_batches = 3;
-  run.engine.edge_bucket_bytes = 1024;
-  run.engine.max_live_bytes = 80000;
+  run.options.micro_batches = 3;
+  run.options.edge_bucket_bytes = 1024;
+  run.options.max_live_bytes = 80000;
   ExpectBitsOfStage0(run);
 }
 
 TEST(Zero3BitsTest, SurviveParametersThatStayWhole) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = kTightBytes;
+  run.options.max_live_bytes = kTightBytes;
   for (uint64_t persist_below : {100u, 7000u, 1u << 20}) {
-    run.engine.persist_below = persist_below;
+    run.options.persist_below = persist_below;
     ExpectBitsOfStage0(run);
   }
 }
 
 TEST(Zero3BitsTest, SurviveAParameterWithoutGradients) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = kTightBytes;
+  run.options.max_live_bytes = kTightBytes;
   run.unused_parameter = 3;  // block0.bias
   ExpectBitsOfStage0(run);
   run.unused_parameter = 4;  // block1.weight, alone in its bucket
@@ -222,16 +222,16 @@ TEST(Zero3BitsTest, SurviveAParameterWithoutGradients) {
 TEST(Zero3BitsTest, AreThoseOfOneRank) {
   ToyRun run = Stage3Run();
   run.ranks = 1;
-  run.engine.max_live_bytes = kTightBytes;
+  run.options.max_live_bytes = kTightBytes;
   ExpectBitsOfStage0(run);
 }
 
 TEST(Zero3MemoryTest, ARankKeepsShardsAndTheArena) {
   ToyRun run = Stage3Run();
-  run.engine.zero_stage = 0;
+  run.options.zero_stage = 0;
   const commsched_engine_info_t whole = RunToy(run).info;
-  run.engine.zero_stage = 3;
-  run.engine.max_live_bytes = kTightBytes;
+  run.options.zero_stage = 3;
+  run.options.max_live_bytes = kTightBytes;
   const commsched_engine_info_t sharded = RunToy(run).info;
   EXPECT_EQ(sharded.parameter_bytes, whole.parameter_bytes / 4);
   EXPECT_EQ(sharded.gradient_bytes, whole.gradient_bytes / 4);
@@ -243,7 +243,7 @@ TEST(Zero3MemoryTest, ARankKeepsShardsAndTheArena) {
 
 TEST(Zero3MemoryTest, ParametersThatStayWholeAreOutsideOfTheArena) {
   ToyRun run = Stage3Run();
-  run.engine.persist_below = 1 << 20;
+  run.options.persist_below = 1 << 20;
   const commsched_engine_info_t all = RunToy(run).info;
   EXPECT_EQ(all.parameter_bytes, all.gradient_bytes * 4);
 }
@@ -252,13 +252,13 @@ TEST(Zero3MemoryTest, ParametersThatStayWholeAreOutsideOfTheArena) {
 // size of the limit.
 TEST(Zero3MemoryTest, EveryAddressOfAStepLiesWithinTheLimit) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = kTightBytes;
+  run.options.max_live_bytes = kTightBytes;
   EXPECT_LE(BytesSeenInBackwards(run), kTightBytes);
 }
 
 TEST(Zero3ValuesTest, TheRangesOfTheRanksMakeUpEachParameter) {
   ToyRun run = Stage3Run();
-  run.engine.persist_below = 30;  // block1.bias
+  run.options.persist_below = 30;  // block1.bias
   std::vector<std::vector<int>> kept;
   for (const ToyParameter& p : ToyParameters()) kept.emplace_back(p.count());
   std::mutex mutex;
@@ -310,7 +310,7 @@ TEST(Zero3ValuesTest, WholeParametersAndPartsCanBeSet) {
 
 TEST(Zero3StepTest, AllocatesNothingOnceWarm) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = 2 * kTightBytes;
+  run.options.max_live_bytes = 2 * kTightBytes;
   const auto step = [](ToyRank& toy, uint32_t t) {
     const std::string message = toy.Step(t);
     if (!message.empty()) return message;
@@ -321,7 +321,7 @@ TEST(Zero3StepTest, AllocatesNothingOnceWarm) {
 
 TEST(Zero3EvaluationTest, BetweenStepsChangesNothingAndSeesTheWeights) {
   ToyRun run = Stage3Run();
-  run.engine.max_live_bytes = kTightBytes;
+  run.options.max_live_bytes = kTightBytes;
   run.steps = 4;
   const ToyResult plain = RunToy(run);
   ASSERT_EQ(plain.error, "");

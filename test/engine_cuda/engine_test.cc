@@ -51,7 +51,7 @@ class EngineDeviceBitsTest
   ToyRun Run() const {
     ToyRun run;
     run.ranks = std::get<0>(GetParam());
-    run.engine.zero_stage = static_cast<uint32_t>(std::get<1>(GetParam()));
+    run.options.zero_stage = static_cast<uint32_t>(std::get<1>(GetParam()));
     run.engine.clip_norm = std::get<2>(GetParam());
     run.steps = 6;
     return run;
@@ -65,8 +65,8 @@ TEST_P(EngineDeviceBitsTest, AreThoseOfTheHost) {
 // The norm is read, and an option set has corrections of its own.
 TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostWithValuesOfEachStep) {
   ToyRun run = Run();
-  run.engine.norm = 1;
-  run.engine.option_sets = 1;
+  run.options.norm = 1;
+  run.options.option_sets = 1;
   run.update = [](commsched_engine_t* engine) -> std::string {
     double norm = 0;
     RETURN_MESSAGE_IF_ERROR(commsched_engine_norm(engine, &norm));
@@ -84,10 +84,10 @@ TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostWithValuesOfEachStep) {
 
 TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostInMicroBatchesOf16Bits) {
   ToyRun run = Run();
-  run.engine.micro_batches = 3;
-  run.engine.accumulate_bytes = 40'000;
-  run.engine.parameter_dtype = COMMSCHED_BF16;
-  run.engine.reduce_dtype = COMMSCHED_BF16;
+  run.options.micro_batches = 3;
+  run.options.accumulate_bytes = 40'000;
+  run.options.parameter_dtype = COMMSCHED_BF16;
+  run.options.reduce_dtype = COMMSCHED_BF16;
   ExpectTheHostsBits(run, 2);
 }
 
@@ -95,7 +95,7 @@ TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostWithSgdAndLittleMemory) {
   ToyRun run = Run();
   run.optimizer = commsched_sgd(0.9f, 1);
   run.plan.max_launches_in_flight = 1;
-  if (run.engine.zero_stage == 3) run.engine.max_live_bytes = 120'000;
+  if (run.options.zero_stage == 3) run.options.max_live_bytes = 120'000;
   ExpectTheHostsBits(run, 3);
 }
 
@@ -142,7 +142,7 @@ TEST(EngineDeviceTest, ANonFiniteGradientSkipsTheStepAndHalvesTheScale) {
 
 TEST(EngineDeviceTest, TooManySkippedStepsEndTrainingAndLeaveTheWeights) {
   ToyRun run;
-  run.engine.check_finite = 1;
+  run.options.check_finite = 1;
   run.engine.max_skipped_steps = 2;
   run.steps = 20;
   std::vector<std::string> errors(2);
@@ -175,7 +175,7 @@ TEST(EngineDeviceTest, LearningRatesThatDifferAreFound) {
   for (const uint32_t stage : {0u, 2u}) {
     for (const float clip : {0.0f, 1.0f}) {
       ToyRun run;
-      run.engine.zero_stage = stage;
+      run.options.zero_stage = stage;
       run.engine.clip_norm = clip;
       std::string error =
           OnRanks(OnDevices(run), [&](ToyRank& toy, int32_t rank) {
@@ -204,7 +204,7 @@ TEST(EngineDeviceTest, LearningRatesThatDifferAreFound) {
 TEST(EngineDeviceTest, ASteadyStepMakesFreesAndWaitsForNothing) {
   for (const uint32_t stage : {0u, 1u, 2u, 3u}) {
     ToyRun run;
-    run.engine.zero_stage = stage;
+    run.options.zero_stage = stage;
     const char* const calls[] = {"cudaMalloc",
                                  "cudaFree",
                                  "cuMemAlloc",
@@ -270,10 +270,14 @@ TEST(EngineDeviceTest, WhatIsNotThereYetIsRefusedByName) {
     run.engine.context = context;
     run.engine.group = group;
     const ModelHandle model = NewModel();
-    run.engine.model = model.get();
+    const uint64_t count = 100;
+    uint32_t id = 0;
+    ASSERT_EQ(commsched_model_add_module(model.get(), "m", 0, 0, &id),
+              COMMSCHED_OK);
+    ASSERT_EQ(AddParameter(model.get(), id, "w", &count, 1, &id), COMMSCHED_OK);
     commsched_engine_t* engine = nullptr;
     const commsched_status_t code =
-        commsched_engine_create(&run.engine, &engine);
+        CreateEngine(run.engine, model.get(), run.options, &engine);
     EXPECT_NE(code, COMMSCHED_OK);
     EXPECT_THAT(commsched_engine_last_error(), HasSubstr(what));
     commsched_group_destroy(group);
@@ -424,7 +428,7 @@ TEST(EngineDeviceTest, AKernelThatFailsFailsAllRanks) {
 // The stream waits for a gather in which the other rank never takes part.
 TEST(EngineDeviceTest, AnEngineThatGoesWithinAStepEndsItsKernels) {
   ToyRun run;
-  run.engine.zero_stage = 3;
+  run.options.zero_stage = 3;
   const int64_t begin_s = std::time(nullptr);
   // It may fail, as soon as the other one has gone.
   (void)OnRanks(OnDevices(run), [&](ToyRank& toy, int32_t rank) {

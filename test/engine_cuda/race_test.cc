@@ -33,7 +33,7 @@ class EngineDeviceRaceTest : public ::testing::TestWithParam<uint32_t> {
 TEST_P(EngineDeviceRaceTest, NoAccessRacesWithAnother) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     ToyRun run;
-    run.engine.zero_stage = GetParam();
+    run.options.zero_stage = GetParam();
     run.engine.clip_norm = 0.5f;
     run.steps = 5;
     ExpectNoRace(run, seed);
@@ -42,11 +42,11 @@ TEST_P(EngineDeviceRaceTest, NoAccessRacesWithAnother) {
 
 TEST_P(EngineDeviceRaceTest, NoneDoesInMicroBatchesOf16Bits) {
   ToyRun run;
-  run.engine.zero_stage = GetParam();
-  run.engine.micro_batches = 3;
-  run.engine.accumulate_bytes = 40'000;
-  run.engine.parameter_dtype = COMMSCHED_BF16;
-  run.engine.reduce_dtype = COMMSCHED_BF16;
+  run.options.zero_stage = GetParam();
+  run.options.micro_batches = 3;
+  run.options.accumulate_bytes = 40'000;
+  run.options.parameter_dtype = COMMSCHED_BF16;
+  run.options.reduce_dtype = COMMSCHED_BF16;
   run.steps = 5;
   ExpectNoRace(run, 4);
 }

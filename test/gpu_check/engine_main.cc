@@ -27,35 +27,35 @@ namespace {
 
 struct Way {
   const char* name;
-  void (*set)(commsched_engine_desc_t* engine);
+  void (*set)(TrainingSpec* spec);
 };
 
 constexpr Way kWays[] = {
-    {"fp32", [](commsched_engine_desc_t* engine) { engine->clip_norm = 0.5f; }},
+    {"fp32", [](TrainingSpec* spec) { spec->engine.clip_norm = 0.5f; }},
     {"bf16, 3 micro-batches",
-     [](commsched_engine_desc_t* engine) {
-       engine->parameter_dtype = COMMSCHED_BF16;
-       engine->reduce_dtype = COMMSCHED_BF16;
-       engine->micro_batches = 3;
-       engine->accumulate_bytes = 40'000;
+     [](TrainingSpec* spec) {
+       spec->options.parameter_dtype = COMMSCHED_BF16;
+       spec->options.reduce_dtype = COMMSCHED_BF16;
+       spec->options.micro_batches = 3;
+       spec->options.accumulate_bytes = 40'000;
      }},
     {"fp16, scaled loss",
-     [](commsched_engine_desc_t* engine) {
-       engine->parameter_dtype = COMMSCHED_F16;
-       engine->reduce_dtype = COMMSCHED_F16;
-       engine->loss_scale = 1024;
-       engine->loss_scale_window = 3;
-       engine->clip_norm = 1;
+     [](TrainingSpec* spec) {
+       spec->options.parameter_dtype = COMMSCHED_F16;
+       spec->options.reduce_dtype = COMMSCHED_F16;
+       spec->engine.loss_scale = 1024;
+       spec->engine.loss_scale_window = 3;
+       spec->engine.clip_norm = 1;
      }},
 };
 
 TrainingSpec SpecOf(const Way& way, uint32_t stage, int32_t ranks) {
   TrainingSpec spec;
   spec.ranks = ranks;
-  spec.engine.zero_stage = stage;
-  spec.engine.bucket_bytes = 16384;
+  spec.options.zero_stage = stage;
+  spec.options.bucket_bytes = 16384;
   spec.engine.weight_decay = 0.1f;
-  way.set(&spec.engine);
+  way.set(&spec);
   return spec;
 }
 

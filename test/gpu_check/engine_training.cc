@@ -3,6 +3,7 @@
 #include <numeric>
 #include <thread>
 
+#include "test/engine/create_engine.h"
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
 #include "test/engine/pass_calls.h"
@@ -116,9 +117,8 @@ class Trainer {
   }
 
   std::string Run(TrainingEnd* out) {
-    RETURN_MESSAGE_IF_ERROR(Create());
     RETURN_MESSAGE_IF_ERROR(Register());
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
+    RETURN_MESSAGE_IF_ERROR(Create());
     RETURN_MESSAGE_IF_ERROR(
         commsched_engine_loss_scale_address(engine_, &loss_scale_));
     RETURN_MESSAGE_IF_ERROR(SetInitialValues());
@@ -153,10 +153,10 @@ class Trainer {
     commsched_engine_desc_t desc = spec_.engine;
     desc.context = context_;
     desc.group = group_;
-    desc.model = model_.get();
-    desc.plan = &plan;
     desc.compute_stream = place_.stream();
-    return Message(commsched_engine_create(&desc, &engine_));
+    commsched_step_plan_options_t options = spec_.options;
+    options.plan = &plan;
+    return Message(engine::CreateEngine(desc, model_.get(), options, &engine_));
   }
 
   std::string Register() {
@@ -192,7 +192,7 @@ class Trainer {
 
   std::string Step(uint32_t step) {
     const uint32_t micro_batches =
-        spec_.engine.micro_batches == 0 ? 1 : spec_.engine.micro_batches;
+        spec_.options.micro_batches == 0 ? 1 : spec_.options.micro_batches;
     const auto num_modules = static_cast<uint32_t>(ToyModules().size());
     RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_, nullptr));
     for (uint32_t mb = 0; mb < micro_batches; ++mb) {
@@ -227,7 +227,7 @@ class Trainer {
           ((pass * 64 + static_cast<uint64_t>(rank_)) * 8 + module) * 8 + p;
       RETURN_MESSAGE_IF_ERROR(place_.Run<AddGradient>(
           {values, gradients, loss_scale_, where, ToyParameters()[p].count(),
-           spec_.engine.parameter_dtype}));
+           spec_.options.parameter_dtype}));
     }
     return Message(engine::BackwardEnd(engine_, module, mb));
   }
@@ -240,7 +240,7 @@ class Trainer {
           commsched_engine_parameter_address(engine_, p, &values, &gradients));
       RETURN_MESSAGE_IF_ERROR(place_.Run<Checksum>(
           {values, place_.sum(p), num_differ, ToyParameters()[p].count(),
-           spec_.engine.parameter_dtype}));
+           spec_.options.parameter_dtype}));
     }
     return "";
   }
@@ -254,7 +254,7 @@ class Trainer {
   // Of all parameters, end to end; in stage 3 by an evaluation.
   std::string Weights(std::vector<float>* out) {
     std::vector<std::vector<float>> values(ToyParameters().size());
-    if (spec_.engine.zero_stage == 3) {
+    if (spec_.options.zero_stage == 3) {
       RETURN_MESSAGE_IF_ERROR(commsched_engine_evaluation_begin(engine_));
       for (uint32_t m = 0; m < ToyModules().size(); ++m) {
         RETURN_MESSAGE_IF_ERROR(engine::ForwardBegin(engine_, m, 0));

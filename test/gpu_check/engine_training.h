@@ -18,6 +18,7 @@ struct TrainingSpec {
   int32_t ranks = 1;
   uint32_t steps = 6;
   commsched_engine_desc_t engine = commsched_engine_desc_init();
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
   const Launcher* launcher = nullptr;  // Null: on the host, by loops.
 };
 

@@ -22,13 +22,13 @@ struct commsched_model {
 
 struct commsched_step_plan {
   commsched::engine::PlannedRole role;
+  std::shared_ptr<const commsched::engine::Optimizer> optimizer;
 };
 
 struct commsched_engine {
   commsched_engine(const commsched_engine_desc_t& desc,
-                   commsched::engine::PlannedRole role,
                    const commsched::engine::DeviceTables& ours)
-      : engine(desc, std::move(role), ours) {}
+      : engine(desc, desc.step_plan->role, desc.step_plan->optimizer, ours) {}
   commsched::engine::Engine engine;
 };
 

@@ -1,7 +1,6 @@
 // The C side of the engine.
 
-#include <algorithm>
-#include <cstring>
+#include <memory>
 #include <string>
 
 #include "engine/capi/boundary.h"
@@ -17,67 +16,67 @@ using engine::Status;
 
 namespace {
 
+// What a caller gives an engine, and copies of the structs in it.
+struct GivenEngine {
+  commsched_engine_desc_t desc;
+  commsched_engine_kernels_t kernels;
+  commsched_engine_memory_t memory;
+  commsched_pool_t pool;
+};
+
+Status CopyPointedTo(GivenEngine* given) {
+  commsched_engine_desc_t& desc = given->desc;
+  if (desc.kernels != nullptr) {
+    ENGINE_RETURN_IF_ERROR(CopyIn(*desc.kernels, "kernels", &given->kernels));
+    desc.kernels = &given->kernels;
+  }
+  if (desc.memory != nullptr) {
+    ENGINE_RETURN_IF_ERROR(CopyIn(*desc.memory, "memory", &given->memory));
+    desc.memory = &given->memory;
+  }
+  if (desc.optimizer_pool != nullptr) {
+    ENGINE_RETURN_IF_ERROR(
+        CopyIn(*desc.optimizer_pool, "optimizer_pool", &given->pool));
+    desc.optimizer_pool = &given->pool;
+  }
+  if (desc.num_groups > 0) {
+    ENGINE_RETURN_IF_ERROR(NotNull(desc.groups, "groups"));
+  }
+  for (uint64_t i = 0; i < desc.num_groups; ++i) {
+    const std::string name = "groups[" + std::to_string(i) + "]";
+    ENGINE_RETURN_IF_ERROR(NotNull(desc.groups[i], name.c_str()));
+  }
+  return Status();
+}
+
+// What this rank does alone.
+Status Prepare(GivenEngine* given, std::unique_ptr<commsched_engine>* out) {
+  ENGINE_RETURN_IF_ERROR(CopyPointedTo(given));
+  const commsched_engine_desc_t& desc = given->desc;
+  ENGINE_RETURN_IF_ERROR(engine::CheckEngineDesc(desc));
+  ENGINE_RETURN_IF_ERROR(
+      engine::CheckFitsStepPlan(desc, *desc.step_plan->role.options));
+  engine::DeviceTables ours;
+  ENGINE_RETURN_IF_ERROR(engine::Engine::TablesOf(desc, &ours));
+  *out = std::make_unique<commsched_engine>(desc, ours);
+  return (*out)->engine.Prepare();
+}
+
 Status Create(const commsched_engine_desc_t* desc,
               commsched_engine_t** out_engine) {
   ENGINE_RETURN_IF_ERROR(NotNull(desc, "desc"));
   ENGINE_RETURN_IF_ERROR(NotNull(out_engine, "out_engine"));
-  commsched_engine_desc_t copy;
-  commsched_engine_kernels_t kernels;
-  commsched_engine_memory_t memory;
-  commsched_plan_options_t plan;
-  commsched_cost_profile_t profile;
-  commsched_pool_t pool;
-  commsched_optimizer_table_t optimizer;
-  ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
-  if (copy.kernels != nullptr) {
-    ENGINE_RETURN_IF_ERROR(CopyIn(*copy.kernels, "kernels", &kernels));
-    copy.kernels = &kernels;
+  GivenEngine given;
+  ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &given.desc));
+  ENGINE_RETURN_IF_ERROR(NotNull(given.desc.context, "context"));
+  std::unique_ptr<commsched_engine> made;
+  const Status ready = engine::Caught([&] { return Prepare(&given, &made); });
+  if (!ready.ok()) {
+    engine::DeclineToCreate(given.desc.context, ready);
+    return ready;
   }
-  if (copy.memory != nullptr) {
-    ENGINE_RETURN_IF_ERROR(CopyIn(*copy.memory, "memory", &memory));
-    copy.memory = &memory;
-  }
-  if (copy.plan != nullptr) {
-    ENGINE_RETURN_IF_ERROR(CopyIn(*copy.plan, "plan", &plan));
-    copy.plan = &plan;
-  }
-  if (copy.profile != nullptr) {
-    ENGINE_RETURN_IF_ERROR(CopyIn(*copy.profile, "profile", &profile));
-    copy.profile = &profile;
-  }
-  if (copy.optimizer != nullptr) {
-    ENGINE_RETURN_IF_ERROR(CopyIn(*copy.optimizer, "optimizer", &optimizer));
-    copy.optimizer = &optimizer;
-  }
-  if (copy.optimizer_pool != nullptr) {
-    ENGINE_RETURN_IF_ERROR(
-        CopyIn(*copy.optimizer_pool, "optimizer_pool", &pool));
-    copy.optimizer_pool = &pool;
-  }
-  if (copy.num_groups > 0) {
-    ENGINE_RETURN_IF_ERROR(NotNull(copy.groups, "groups"));
-  }
-  for (uint64_t i = 0; i < copy.num_groups; ++i) {
-    const std::string name = "groups[" + std::to_string(i) + "]";
-    ENGINE_RETURN_IF_ERROR(NotNull(copy.groups[i], name.c_str()));
-  }
-  ENGINE_RETURN_IF_ERROR(engine::CheckEngineDesc(copy));
-  engine::PlannedRole role;
-  if (copy.step_plan != nullptr) {
-    ENGINE_RETURN_IF_ERROR(engine::CheckStepPlan(copy, copy.step_plan->role));
-    role = copy.step_plan->role;
-  } else {
-    commsched_plan_options_t of_step;
-    const commsched_step_plan_options_t options =
-        engine::StepOptionsOf(copy, &of_step);
-    ENGINE_RETURN_IF_ERROR(engine::StepOptions::Check(options));
-    role.model = copy.model->model;
-    role.options = std::make_shared<engine::StepOptions>(
-        options, commsched_group_size(copy.group));
-  }
-  engine::DeviceTables ours;
-  ENGINE_RETURN_IF_ERROR(engine::Engine::TablesOf(copy, &ours));
-  *out_engine = new commsched_engine(copy, std::move(role), ours);
+  ENGINE_RETURN_IF_ERROR(made->engine.Meet());
+  *out_engine = made.release();
   return Status();
 }
 
@@ -103,26 +102,12 @@ commsched_status_t commsched_engine_record_order(commsched_engine_t* engine) {
   });
 }
 
-commsched_status_t commsched_engine_prepare(commsched_engine_t* engine) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.Prepare();
-  });
-}
-
 commsched_status_t commsched_engine_replan(
     commsched_engine_t* engine, const commsched_step_plan_t* step_plan) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     ENGINE_RETURN_IF_ERROR(NotNull(step_plan, "step_plan"));
     return engine->engine.Replan(step_plan->role);
-  });
-}
-
-commsched_status_t commsched_engine_build(commsched_engine_t* engine) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.Build();
   });
 }
 

@@ -16,6 +16,7 @@ using commsched::engine::DescribePlan;
 using commsched::engine::FillInfo;
 using commsched::engine::InvalidArgument;
 using commsched::engine::NotNull;
+using commsched::engine::Optimizer;
 using commsched::engine::PlannedRole;
 using commsched::engine::RoleToPlan;
 using commsched::engine::Status;
@@ -101,10 +102,12 @@ Status BuildPlans(const commsched_step_plan_role_t* roles, uint32_t num_roles,
   }
   std::vector<PlannedRole> planned;
   ENGINE_RETURN_IF_ERROR(commsched::engine::PlanRoles(to_plan, &planned));
+  const auto optimizer =
+      std::make_shared<const Optimizer>(given.options.optimizer);
   std::vector<std::unique_ptr<commsched_step_plan>> made;
   for (PlannedRole& each : planned) {
     made.push_back(std::make_unique<commsched_step_plan>(
-        commsched_step_plan{std::move(each)}));
+        commsched_step_plan{std::move(each), optimizer}));
   }
   for (uint32_t i = 0; i < num_roles; ++i) out_plans[i] = made[i].release();
   return Status();

@@ -83,7 +83,7 @@ Status CountElements(const commsched_parameter_desc_t& desc, uint64_t room,
 Status Model::CheckOpen() const {
   if (!closed_.load(std::memory_order_relaxed)) return Status();
   return FailedPrecondition(
-      "model: nothing can be added, since an engine is prepared with it");
+      "model: nothing can be added, since a step plan is made of it");
 }
 
 Status Model::AddModule(const char* name, double forward_flops,

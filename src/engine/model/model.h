@@ -76,7 +76,7 @@ class Model {
   Status AddCollective(uint32_t module,
                        const commsched_module_collective_desc_t& desc);
 
-  // An engine is prepared with it, and nothing can be added.
+  // A step plan is made of it, and nothing can be added.
   void Close() { closed_.store(true, std::memory_order_relaxed); }
   Status CheckOpen() const;
 

@@ -11,8 +11,8 @@
 namespace commsched::engine {
 namespace {
 
-constexpr char kBuild[] = "engine build";
-constexpr char kEvaluation[] = "engine build, evaluation";
+constexpr char kCreation[] = "engine create";
+constexpr char kEvaluation[] = "engine create, evaluation";
 
 // Facts, and how the core takes them.
 class Facts {
@@ -67,17 +67,19 @@ std::string NameOfDType(uint32_t dtype) {
 
 std::string OnOrOff(bool on) { return on ? "on" : "off"; }
 
-// What of the description, its defaults put in, has a say in the results or in
-// what the ranks send. A new field of that kind gets a line here.
-void AddSettings(const commsched_engine_desc_t& desc,
+// What of the options and of the description, their defaults put in, has a say
+// in the results or in what the ranks send. A new field of that kind gets a
+// line here.
+void AddSettings(const commsched_step_plan_options_t& options,
+                 const commsched_engine_desc_t& desc,
                  const Optimizer& optimizer, Facts* facts) {
-  facts->Add("zero_stage", uint64_t{desc.zero_stage});
-  facts->Add("gradient_ready", uint64_t{desc.gradient_ready});
-  facts->Add("absent_gradients", uint64_t{desc.absent_gradients});
-  facts->Add("cancel_all", uint64_t{desc.cancel_all});
-  facts->Add("micro_batches", uint64_t{desc.micro_batches});
-  facts->Add("parameter_dtype", NameOfDType(desc.parameter_dtype));
-  facts->Add("reduce_dtype", NameOfDType(desc.reduce_dtype));
+  facts->Add("zero_stage", uint64_t{options.zero_stage});
+  facts->Add("gradient_ready", uint64_t{options.gradient_ready});
+  facts->Add("absent_gradients", uint64_t{options.absent_gradients});
+  facts->Add("cancel_all", uint64_t{options.cancel_all});
+  facts->Add("micro_batches", uint64_t{options.micro_batches});
+  facts->Add("parameter_dtype", NameOfDType(options.parameter_dtype));
+  facts->Add("reduce_dtype", NameOfDType(options.reduce_dtype));
   facts->Add("optimizer", optimizer.name());
   facts->Add("beta1", optimizer.table().beta1);
   facts->Add("beta2", optimizer.table().beta2);
@@ -88,16 +90,17 @@ void AddSettings(const commsched_engine_desc_t& desc,
   facts->Add("clip_norm", desc.clip_norm);
   facts->Add("loss_scale", desc.loss_scale);
   facts->Add("loss_scale_window", uint64_t{desc.loss_scale_window});
-  facts->Add("check_finite", uint64_t{desc.check_finite});
-  facts->Add("norm", uint64_t{desc.norm});
-  facts->Add("option_sets", uint64_t{desc.option_sets});
+  facts->Add("clips", uint64_t{options.clips});
+  facts->Add("check_finite", uint64_t{options.check_finite});
+  facts->Add("norm", uint64_t{options.norm});
+  facts->Add("option_sets", uint64_t{options.option_sets});
   facts->Add("max_skipped_steps", uint64_t{desc.max_skipped_steps});
-  facts->Add("bucket_bytes", desc.bucket_bytes);
+  facts->Add("bucket_bytes", options.bucket_bytes);
   facts->Add("bucket_merge",
-             OnOrOff(desc.bucket_merge == COMMSCHED_BUCKET_MERGE_ON));
-  facts->Add("edge_bucket_bytes", desc.edge_bucket_bytes);
-  facts->Add("persist_below", desc.persist_below);
-  facts->Add("accumulate_bytes", desc.accumulate_bytes);
+             OnOrOff(options.bucket_merge == COMMSCHED_BUCKET_MERGE_ON));
+  facts->Add("edge_bucket_bytes", options.edge_bucket_bytes);
+  facts->Add("persist_below", options.persist_below);
+  facts->Add("accumulate_bytes", options.accumulate_bytes);
 }
 
 // "1, 0"
@@ -253,6 +256,12 @@ Status AddBucket(const Agreement::Values& values, uint32_t bucket,
 
 }  // namespace
 
+void DeclineToCreate(commsched_context_t* context, const Status& why) {
+  commsched_agree_desc_t desc = commsched_agree_desc_init();
+  desc.name = kCreation;
+  commsched_context_decline(context, &desc, why.code(), why.message().c_str());
+}
+
 Status Agreement::KeepContext() {
   commsched_context_t* context = nullptr;
   ENGINE_RETURN_IF_ERROR(
@@ -266,38 +275,30 @@ Status Agreement::KeepContext() {
   return Status();
 }
 
-Status Agreement::OnRegistration(const StepSpec& spec,
-                                 const Optimizer& optimizer, const Model& model,
-                                 bool records_order) {
+Status Agreement::OnCreation(const StepOptions& options,
+                             const Optimizer& optimizer, const Model& model) {
   Facts facts;
   Status ready = Caught([&] {
-    AddSettings(desc_, optimizer, &facts);
-    facts.Add("plan.deterministic", OnOrOff(spec.deterministic));
-    facts.Add("record_order", OnOrOff(records_order));
+    AddSettings(options.given(), desc_, optimizer, &facts);
+    facts.Add("plan.deterministic", OnOrOff(options.spec().deterministic));
+    facts.Add("record_order", OnOrOff(desc_.record_order != 0));
     AddRegistration(model.parameters(), model.modules(), &facts);
     AddPasses(model, &facts);
     facts.Close();
     return Status();
   });
   if (!ready.ok()) {
-    DeclineToBuild(ready);
+    DeclineToCreate(context_.get(), ready);
     return ready;
   }
   commsched_agree_desc_t desc = commsched_agree_desc_init();
-  desc.name = kBuild;
+  desc.name = kCreation;
   desc.compare = group_.get();
   desc.timeout_ns = desc_.launch_timeout_ns;
   uint64_t number = 0;
   ENGINE_RETURN_IF_ERROR(facts.Agree(context_.get(), desc, &number));
   values_name_ = "step_begin of engine " + std::to_string(number);
   return Status();
-}
-
-void Agreement::DeclineToBuild(const Status& why) {
-  commsched_agree_desc_t desc = commsched_agree_desc_init();
-  desc.name = kBuild;
-  commsched_context_decline(context_.get(), &desc, why.code(),
-                            why.message().c_str());
 }
 
 Status Agreement::OnEvaluation(const Status& ready) {

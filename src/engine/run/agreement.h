@@ -13,14 +13,18 @@
 #include "commsched/world.h"
 #include "engine/model/model.h"
 #include "engine/state/rank_state.h"
-#include "engine/step_plan/spec.h"
+#include "engine/step_plan/options.h"
 #include "engine/step_plan/step_plan.h"
 #include "engine/tables/optimizer_table.h"
 
 namespace commsched::engine {
 
-// What the ranks of an engine must have in common, beside the plan: how it was
-// registered, compared when it is built; and the values that several of them
+// Instead of Agreement::OnCreation(): tells the other ranks that this one
+// cannot create its engine, and why.
+void DeclineToCreate(commsched_context_t* context, const Status& why);
+
+// What the ranks of an engine must have in common, beside the plan: model and
+// options, compared when it is created; and the values that several of them
 // store, compared in the first step after these may have changed.
 //
 // It keeps the context in which the ranks meet, and the group, as long as it
@@ -43,16 +47,15 @@ class Agreement {
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  // First, and again after a build that was declined.
+  // First.
   Status KeepContext();
   commsched_context_t* context() const { return context_.get(); }
   commsched_group_t* group() const { return group_.get(); }
 
-  // Building. All ranks of the world come, as they do to the session, so that a
+  // All ranks of the world come, as they do to the session, so that a
   // difference within one group keeps no other group waiting.
-  Status OnRegistration(const StepSpec& spec, const Optimizer& optimizer,
-                        const Model& model, bool records_order);
-  void DeclineToBuild(const Status& why);
+  Status OnCreation(const StepOptions& options, const Optimizer& optimizer,
+                    const Model& model);
   // Returns `ready` if it has failed. The session of the evaluation keeps the
   // others waiting for a rank that never comes to it, so that ranks first say
   // whether they will.

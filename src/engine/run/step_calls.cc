@@ -82,8 +82,6 @@ void StepCalls::Bind(const StepPlan* plan, const Offload* offload) {
 
 std::string StepCalls::ExpectedCall() const {
   switch (phase_) {
-    case Phase::kNotBuilt:
-      return "build";
     case Phase::kBetweenSteps:
       return "step_begin";
     case Phase::kReduced:
@@ -201,7 +199,7 @@ Status StepCalls::Norm(double* out_norm) {
 // Each op waits for what it reads, and learns there that it will not come. So
 // no bucket is stepped with what a failure left; say which it would be.
 Status StepCalls::Step(const commsched_engine_update_args_t& args) {
-  if (built()) ENGINE_RETURN_IF_ERROR(spec_.update->CheckArgs(args));
+  ENGINE_RETURN_IF_ERROR(spec_.update->CheckArgs(args));
   Status stepped;
   if (phase_ != Phase::kReduced) stepped = EndPasses("update");
   if (stepped.ok()) {

@@ -28,7 +28,7 @@ namespace commsched::engine {
 // What the caller leaves out runs empty, so that collectives go as planned, for
 // which other ranks wait.
 //
-// After build a step allocates nothing and takes no lock of its own.
+// A step allocates nothing and takes no lock of its own.
 //
 // Thread-compatible.
 class StepCalls {
@@ -54,8 +54,6 @@ class StepCalls {
   // Steps are of `plan` until the next call; null: the optimizer's state is in
   // memory. Both outlive it.
   void Bind(const StepPlan* plan, const Offload* offload);
-  // Of what was built, no step has begun.
-  void Open() { phase_ = Phase::kBetweenSteps; }
   // The order of the next forward is taken from the caller. Drained.
   void Record() { recording_ = true; }
 
@@ -81,7 +79,6 @@ class StepCalls {
   Status EvaluationBegin();
   Status EvaluationEnd();
 
-  bool built() const { return phase_ != Phase::kNotBuilt; }
   bool between_steps() const { return phase_ == Phase::kBetweenSteps; }
   bool evaluating() const { return evaluating_; }
   bool recording() const { return recording_; }
@@ -101,7 +98,6 @@ class StepCalls {
  private:
   // Where in the order of calls the caller is.
   enum class Phase : uint8_t {
-    kNotBuilt,
     kBetweenSteps,
     kBetweenPasses,  // In a step or an evaluation; cursor().pass() is next.
     kInPass,         // Begun that; its next op may begin, if it has any.
@@ -139,7 +135,7 @@ class StepCalls {
   bool recording_ = false;  // There are no sessions then.
   Status record_failure_;
 
-  Phase phase_ = Phase::kNotBuilt;
+  Phase phase_ = Phase::kBetweenSteps;
   bool drained_ = true;
   bool evaluating_ = false;
   Cursor step_cursor_;

@@ -57,7 +57,7 @@ class OptionCheck {
     ENGINE_RETURN_IF_ERROR(DType("reduce_dtype", given_.reduce_dtype));
     if (given_.offload_staging_bytes != 0 && given_.offloads == 0) {
       return Refuse("offload_staging_bytes", given_.offload_staging_bytes,
-                    " without optimizer_pool");
+                    " without offloads");
     }
     if (given_.profile != nullptr && given_.profile->op_cost_ns != nullptr) {
       return InvalidArgument(

@@ -1,6 +1,7 @@
 #include "engine/step_plan/planned_role.h"
 
 #include <cstddef>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -87,6 +88,9 @@ Status CheckSameModel(const Model& was, const Model& next) {
 
 // What the state of a rank depends on, and what its calls do.
 Status CheckSameSpec(const StepSpec& was, const StepSpec& next) {
+  if (std::strcmp(was.optimizer, next.optimizer) != 0) {
+    return Changed("optimizer", Quoted(was.optimizer), Quoted(next.optimizer));
+  }
   const struct {
     const char* what;
     uint64_t was, next;

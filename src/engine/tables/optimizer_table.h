@@ -23,7 +23,7 @@ Status CheckOptimizerTable(const commsched_optimizer_table_t& table);
 // Immutable.
 class Optimizer {
  public:
-  // Null: AdamW, with the constants that the engine's description names.
+  // Null: AdamW, with the constants that the options of a step plan name.
   explicit Optimizer(const commsched_optimizer_table_t* given);
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
