@@ -361,15 +361,14 @@ TEST(EngineAgreementTest, ADifferenceInOneGroupIsAnErrorOfAllRanks) {
               Each(HasSubstr("weight_decay is 0 on rank 1 and 0.5 on rank 3")));
 }
 
-// Rank `last` of `size` ranks, on which `spoil` makes creation fail; what the
-// others find, and what it does.
+// Creation fails on the last of `size` ranks, which `spoil` sees to, and with
+// its message on all others.
 void ExpectAllFail(int32_t size, const std::function<void(RankModel*)>& spoil,
                    const std::string& why) {
   SCOPED_TRACE(std::to_string(size) + " ranks, " + why);
   const std::vector<std::string> messages =
       OnWorld(size, [&](Rank& rank, int32_t me) {
         RankModel model;
-        model.desc.launch_timeout_ns = 0;  // 600 s.
         if (me == size - 1) spoil(&model);
         const std::string message = rank.Build(model);
         EXPECT_EQ(rank.engine(), nullptr);

@@ -478,24 +478,26 @@ TEST_F(EngineCreateTest, RefusesNulls) {
 }
 
 TEST_F(EngineCreateTest, AnUnknownPlanOptionIsRefused) {
+  commsched_step_plan_options_t options = options_;
   struct {
     commsched_plan_options_t known = commsched_plan_options_init();
     uint64_t newer = 1;
   } plan;
   plan.known.struct_size = sizeof(plan);
-  options_.plan = &plan.known;
-  EXPECT_ENGINE_ERROR(Plan(options_), COMMSCHED_INVALID_ARGUMENT,
+  options.plan = &plan.known;
+  EXPECT_ENGINE_ERROR(Plan(options), COMMSCHED_INVALID_ARGUMENT,
                       HasSubstr("no more fields"));
   plan.newer = 0;
-  EXPECT_EQ(Plan(options_), COMMSCHED_OK);
+  EXPECT_EQ(Plan(options), COMMSCHED_OK);
 }
 
 TEST_F(EngineCreateTest, APluginThatIsNotThereIsNamed) {
+  commsched_step_plan_options_t options = options_;
   commsched_plan_options_t plan = commsched_plan_options_init();
-  options_.plan = &plan;
+  options.plan = &plan;
   for (const char** name : {&plan.policy, &plan.codec, &plan.backend}) {
     *name = "no-such-plugin-of-this-name";
-    EXPECT_ENGINE_ERROR(Plan(options_), COMMSCHED_NOT_FOUND,
+    EXPECT_ENGINE_ERROR(Plan(options), COMMSCHED_NOT_FOUND,
                         HasSubstr("'no-such-plugin-of-this-name'"));
     *name = nullptr;
   }
@@ -551,13 +553,14 @@ TEST_F(EngineCreateTest, OneThatRecordsTheOrderHasNoSessionYet) {
 }
 
 TEST_F(EngineCreateTest, AnArenaThatIsTooSmallIsRefusedWithTheSizeThatWorks) {
-  options_.zero_stage = 2;
+  commsched_step_plan_options_t options = options_;
+  options.zero_stage = 2;
   commsched_plan_options_t plan = commsched_plan_options_init();
   plan.arena_bytes = 64;
-  options_.plan = &plan;
+  options.plan = &plan;
   AddOne(1000);
-  EXPECT_ENGINE_ERROR(Plan(options_), COMMSCHED_RESOURCE_EXHAUSTED,
-                      HasSubstr("4096"));
+  EXPECT_ENGINE_ERROR(Plan(options), COMMSCHED_RESOURCE_EXHAUSTED,
+                      HasSubstr("least size that works is 5120 bytes"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,9 +27,12 @@ using ::testing::HasSubstr;
 constexpr uint64_t kWeights = 100;
 
 // Of all ranks of the world.
-class EngineOfModel {
+class EngineOfPlan {
  public:
-  EngineOfModel(commsched_world_t* world, int rank, commsched_model_t* model) {
+  // `plan` is there until the engine is created.
+  EngineOfPlan(commsched_world_t* world, int rank,
+               const commsched_step_plan_t* plan)
+      : plan_(plan) {
     Require(commsched_context_create(world, rank, &context_),
             commsched_last_error());
     std::vector<int32_t> all;
@@ -36,17 +40,14 @@ class EngineOfModel {
     Require(commsched_group_create(context_, "dp", all.data(),
                                    static_cast<uint32_t>(all.size()), &group_),
             commsched_last_error());
-    commsched_step_plan_options_t options = commsched_step_plan_options_init();
-    options.zero_stage = 2;
-    plan_ = PlanModel(model, commsched_group_size(group_), options);
   }
-  ~EngineOfModel() {
+  ~EngineOfPlan() {
     commsched_engine_destroy(engine_);
     commsched_group_destroy(group_);
     commsched_context_destroy(context_);
   }
-  EngineOfModel(const EngineOfModel&) = delete;
-  EngineOfModel& operator=(const EngineOfModel&) = delete;
+  EngineOfPlan(const EngineOfPlan&) = delete;
+  EngineOfPlan& operator=(const EngineOfPlan&) = delete;
 
   commsched_engine_t* get() { return engine_; }
 
@@ -54,10 +55,8 @@ class EngineOfModel {
     commsched_engine_desc_t desc = commsched_engine_desc_init();
     desc.context = context_;
     desc.group = group_;
-    desc.step_plan = plan_.get();
-    RETURN_MESSAGE_IF_ERROR(commsched_engine_create(&desc, &engine_));
-    plan_.reset();
-    return "";
+    desc.step_plan = plan_;
+    return Message(commsched_engine_create(&desc, &engine_));
   }
 
   // Gradients of zeros.
@@ -73,9 +72,9 @@ class EngineOfModel {
   }
 
  private:
+  const commsched_step_plan_t* const plan_;
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
-  StepPlanHandle plan_;
   commsched_engine_t* engine_ = nullptr;
 };
 
@@ -89,23 +88,31 @@ ModelHandle ModelOfOneParameter() {
   return model;
 }
 
-TEST(EngineModelTest, EnginesOfSeveralThreadsKeepOneModelWithoutItsHandle) {
+StepPlanHandle PlanOfStage2(commsched_model_t* model, int ranks) {
+  commsched_step_plan_options_t options = commsched_step_plan_options_init();
+  options.zero_stage = 2;
+  return PlanModel(model, ranks, options);
+}
+
+TEST(EngineModelTest, EnginesOfSeveralThreadsKeepOnePlanWithoutItsHandle) {
   for (const int ranks : {2, 3, 4}) {
     commsched_world_desc_t desc = commsched_world_desc_init();
     desc.size = ranks;
     commsched_world_t* world = nullptr;
     ASSERT_EQ(commsched_world_create_inproc(&desc, &world), COMMSCHED_OK);
-    ModelHandle model = ModelOfOneParameter();
-    std::vector<std::unique_ptr<EngineOfModel>> engines;
+    StepPlanHandle plan = PlanOfStage2(ModelOfOneParameter().get(), ranks);
+    std::vector<std::unique_ptr<EngineOfPlan>> engines;
     for (int rank = 0; rank < ranks; ++rank) {
       engines.push_back(
-          std::make_unique<EngineOfModel>(world, rank, model.get()));
+          std::make_unique<EngineOfPlan>(world, rank, plan.get()));
     }
-    model.reset();
     std::vector<std::string> messages(static_cast<size_t>(ranks));
+    std::barrier created(ranks);
     RunRanks(ranks, [&](int rank) {
       const auto index = static_cast<size_t>(rank);
       messages[index] = engines[index]->Create();
+      created.arrive_and_wait();
+      if (rank == 0) plan.reset();
       if (messages[index].empty()) messages[index] = engines[index]->Step();
       engines[index].reset();
       return absl::OkStatus();
@@ -125,7 +132,8 @@ TEST(EngineModelTest, NothingIsAddedOnceAStepPlanIsMadeOfIt) {
     uint32_t id = 0;
     EXPECT_EQ(AddParameter(model.get(), 0, "v", &kWeights, 1, &id),
               COMMSCHED_OK);
-    EngineOfModel first(world, 0, model.get());
+    const StepPlanHandle plan = PlanOfStage2(model.get(), 1);
+    EngineOfPlan first(world, 0, plan.get());
     EXPECT_EQ(first.Create(), "");
     const std::vector<float> values(kWeights, 1);
     EXPECT_EQ(commsched_engine_set_parameter(first.get(), id, values.data(),

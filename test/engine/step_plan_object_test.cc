@@ -99,6 +99,37 @@ TEST(ReplanTest, AnotherPlanGoesOnWithTheSameState) {
   }
 }
 
+TEST(ReplanTest, AnOrderRecordedLaterIsPlannedByTheOptionsOfTheLastPlan) {
+  ToyRun run;
+  run.options.zero_stage = 3;
+  run.options.bucket_bytes = 4096;
+  run.order = [](uint32_t step) {
+    return step == 0 ? std::vector<uint32_t>{kEmbed, kBlock0, kBlock1, kHead}
+                     : std::vector<uint32_t>{kHead, kEmbed, kBlock1, kBlock0};
+  };
+  const auto arena_bytes = [&](bool replans) {
+    uint64_t bytes = 0;
+    const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t rank) {
+      RETURN_MESSAGE_IF_ERROR(toy.Build());
+      RETURN_MESSAGE_IF_ERROR(toy.Step(0));
+      if (replans) {
+        commsched_step_plan_options_t options = ToyStepOptions(run);
+        options.max_live_bytes = UINT64_MAX;
+        RETURN_MESSAGE_IF_ERROR(commsched_engine_replan(
+            toy.engine(), PlanModel(toy.model(), run.ranks, options).get()));
+      }
+      RETURN_MESSAGE_IF_ERROR(toy.Step(1));
+      commsched_engine_info_t info = commsched_engine_info_init();
+      RETURN_MESSAGE_IF_ERROR(commsched_engine_get_info(toy.engine(), &info));
+      if (rank == 0) bytes = info.arena_bytes;
+      return std::string();
+    });
+    EXPECT_EQ(error, "");
+    return bytes;
+  };
+  EXPECT_GT(arena_bytes(/*replans=*/true), arena_bytes(/*replans=*/false));
+}
+
 TEST(ReplanTest, APlanForAnotherStateIsRefusedByName) {
   ToyRun run;
   run.ranks = 1;
@@ -223,6 +254,12 @@ TEST_F(StepPlanErrorTest, AnEngineThatDoesNotFitItsPlanIsRefused) {
   expect("the size of group is 1; the step plan is for 2");
   commsched_step_plan_destroy(plan_);
   role_.num_ranks = 1;
+  options_.norm_members = 2;
+  ASSERT_EQ(Build(), COMMSCHED_OK);
+  desc.step_plan = plan_;
+  expect("the size of norm_group is 1; the step plan is for 2");
+  commsched_step_plan_destroy(plan_);
+  options_.norm_members = 0;
   ASSERT_EQ(Build(), COMMSCHED_OK);
   desc.step_plan = plan_;
   desc.clip_norm = 1;
@@ -231,9 +268,6 @@ TEST_F(StepPlanErrorTest, AnEngineThatDoesNotFitItsPlanIsRefused) {
   desc.loss_scale = 8;
   expect("loss_scale is 8; the step plan is for none");
   desc.loss_scale = 0;
-  desc.norm_group = group;
-  expect("the size of norm_group is");
-  desc.norm_group = nullptr;
   TestPool pool;
   const commsched_pool_t table = pool.table();
   desc.optimizer_pool = &table;

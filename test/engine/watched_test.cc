@@ -64,8 +64,8 @@ TEST(WatchedEngineTest, AnObserverSeesTheStepsAndNoEvaluation) {
     run.engine.observers = name.c_str();
     EXPECT_EQ(OnRanks(run,
                       [&](ToyRank& toy, int32_t) {
-                        name = "overwritten";
                         std::string message = toy.Build();
+                        name = "overwritten";
                         if (message.empty()) message = toy.Step(0);
                         if (message.empty()) message = toy.Step(1);
                         std::vector<float> weights;
