@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -174,12 +175,16 @@ absl::Status ByHandRank::Optimize(int64_t step) {
 }
 
 absl::StatusOr<std::string> ByHandRank::WeightsDigest() const {
-  std::vector<trainer::NamedWeights> weights;
-  for (size_t p = 0; p < parameters_.size(); ++p) {
-    weights.push_back(
-        {parameters_[p].name, {values_[p], parameters_[p].count}});
+  std::vector<size_t> by_name(parameters_.size());
+  std::iota(by_name.begin(), by_name.end(), 0);
+  std::sort(by_name.begin(), by_name.end(), [this](size_t a, size_t b) {
+    return std::string(parameters_[a].name) < parameters_[b].name;
+  });
+  trainer::Sha256 digest;
+  for (const size_t p : by_name) {
+    digest.Update(values_[p], parameters_[p].count * sizeof(float));
   }
-  return trainer::WeightsSha256(std::move(weights));
+  return digest.HexDigest();
 }
 
 }  // namespace commsched::bench

@@ -10,22 +10,16 @@
 #include "absl/strings/str_join.h"
 #include "examples/trainer/hugging_face.h"
 #include "examples/trainer/output_paths.h"
-#include "examples/trainer/status_macros.h"
+#include "examples/trainer/units.h"
 
 namespace commsched::trainer {
 namespace {
 
-absl::Status FromEngine(commsched_status_t code) {
-  if (code == COMMSCHED_OK) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(code),
-                      commsched_engine_last_error());
-}
-
 absl::StatusOr<CheckpointHandle> Open(const std::string& folder) {
-  commsched_engine_checkpoint_t* checkpoint = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromEngine(
-      commsched_engine_checkpoint_open(folder.c_str(), &checkpoint)));
-  return CheckpointHandle(checkpoint);
+  CheckpointHandle checkpoint;
+  TRAINER_CALL(
+      commsched_engine_checkpoint_open(folder.c_str(), Out(checkpoint)));
+  return checkpoint;
 }
 
 // Compares a setting of the run with the checkpoint's. `unsaid` takes one that
@@ -87,21 +81,8 @@ absl::StatusOr<std::string> ConfigJsonOf(
         "can be written; export to a .safetensors file",
         folder, RunIdentity::kConfigKey));
   }
-  const absl::StatusOr<GptConfig> config = ParseConfig(saved);
-  if (!config.ok()) return config.status();
-  return HuggingFaceConfig(*config);
-}
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size()) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-double SecondsSince(std::chrono::steady_clock::time_point begin) {
-  const std::chrono::duration<double> passed =
-      std::chrono::steady_clock::now() - begin;
-  return passed.count();
+  TRAINER_ASSIGN_OR_RETURN(const GptConfig config, ParseConfig(saved));
+  return HuggingFaceConfig(config);
 }
 
 }  // namespace
@@ -110,14 +91,12 @@ absl::StatusOr<Resumed> OpenForResume(const Options& options,
                                       const RunIdentity& identity) {
   const std::string& folder = options.resume_dir;
   Resumed resumed;
-  absl::StatusOr<CheckpointHandle> checkpoint = Open(folder);
-  if (!checkpoint.ok()) return checkpoint.status();
-  resumed.checkpoint = *std::move(checkpoint);
+  TRAINER_ASSIGN_OR_RETURN(resumed.checkpoint, Open(folder));
   TRAINER_RETURN_IF_ERROR(CompareSettings(options, identity, &resumed));
-  commsched_engine_checkpoint_info_t info =
-      commsched_engine_checkpoint_info_init();
-  TRAINER_RETURN_IF_ERROR(FromEngine(
-      commsched_engine_checkpoint_get_info(resumed.checkpoint.get(), &info)));
+  TRAINER_ASSIGN_OR_RETURN(
+      const commsched_engine_checkpoint_info_t info,
+      Filled(commsched_engine_checkpoint_info_init(),
+             commsched_engine_checkpoint_get_info, resumed.checkpoint.get()));
   if (info.step >= static_cast<uint64_t>(options.end_step())) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "--resume: the checkpoint in '%s' has taken %d steps; this run ends "
@@ -136,21 +115,19 @@ absl::Status CheckExportPath(const Options& options) {
 
 absl::Status ExportWeights(const std::string& folder, const Options& options) {
   const std::string& path = options.export_path;
-  const absl::StatusOr<CheckpointHandle> checkpoint = Open(folder);
-  if (!checkpoint.ok()) return checkpoint.status();
+  TRAINER_ASSIGN_OR_RETURN(const CheckpointHandle checkpoint, Open(folder));
   if (!options.exports_folder()) {
     TRAINER_RETURN_IF_ERROR(CheckExportPath(options));
-    return FromEngine(
-        commsched_engine_checkpoint_export(checkpoint->get(), path.c_str()));
+    return FromC(
+        commsched_engine_checkpoint_export(checkpoint.get(), path.c_str()));
   }
-  const absl::StatusOr<std::string> config =
-      ConfigJsonOf(folder, checkpoint->get());
-  if (!config.ok()) return config.status();
+  TRAINER_ASSIGN_OR_RETURN(const std::string config,
+                           ConfigJsonOf(folder, checkpoint.get()));
   TRAINER_RETURN_IF_ERROR(CheckExportPath(options));
   const std::string weights = absl::StrCat(path, "/", kHuggingFaceWeights);
-  TRAINER_RETURN_IF_ERROR(FromEngine(
-      commsched_engine_checkpoint_export(checkpoint->get(), weights.c_str())));
-  return WriteWholeFile(absl::StrCat(path, "/", kHuggingFaceConfig), *config);
+  TRAINER_CALL(
+      commsched_engine_checkpoint_export(checkpoint.get(), weights.c_str()));
+  return WriteWholeFile(absl::StrCat(path, "/", kHuggingFaceConfig), config);
 }
 
 absl::StatusOr<std::unique_ptr<RankSaver>> RankSaver::Create(
@@ -161,9 +138,8 @@ absl::StatusOr<std::unique_ptr<RankSaver>> RankSaver::Create(
   desc.folder = options.save_dir.c_str();
   desc.run = identity.name.c_str();
   desc.overwrite = options.overwrite ? 1 : 0;
-  commsched_engine_saver_t* saver = nullptr;
   const absl::Status created =
-      FromEngine(commsched_engine_saver_create(engine, &desc, &saver));
+      FromC(commsched_engine_saver_create(engine, &desc, Out(result->saver_)));
   if (absl::IsAlreadyExists(created)) {
     const bool unreadable =
         absl::StrContains(created.message(), "cannot be read");
@@ -173,7 +149,6 @@ absl::StatusOr<std::unique_ptr<RankSaver>> RankSaver::Create(
                                         "--overwrite replaces it)"));
   }
   TRAINER_RETURN_IF_ERROR(created);
-  result->saver_.reset(saver);
   return result;
 }
 
@@ -185,23 +160,22 @@ absl::Status RankSaver::Save() {
   const auto begin = std::chrono::steady_clock::now();
   TRAINER_RETURN_IF_ERROR(Wait());
   const double wait_s = SecondsSince(begin);
-  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_saver_save(
-      saver_.get(), metadata.data(), static_cast<uint32_t>(metadata.size()))));
+  TRAINER_CALL(commsched_engine_saver_save(
+      saver_.get(), metadata.data(), static_cast<uint32_t>(metadata.size())));
   stalls_.push_back({wait_s, SecondsSince(begin) - wait_s});
   return absl::OkStatus();
 }
 
 absl::Status RankSaver::Wait() {
   out_writes_.store(true);
-  const commsched_status_t code = commsched_engine_saver_wait(saver_.get());
+  const absl::Status status = FromC(commsched_engine_saver_wait(saver_.get()));
   out_writes_.store(false);
-  return FromEngine(code);
+  return status;
 }
 
 RankSaver::Stall SummarizeStalls(
     const std::vector<std::vector<RankSaver::Stall>>& ranks) {
   const size_t count = ranks[0].size();
-  if (count == 0) return {};
   std::vector<double> copies(count);
   std::vector<double> waits(count);
   for (const std::vector<RankSaver::Stall>& stalls : ranks) {

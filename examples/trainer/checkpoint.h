@@ -10,18 +10,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "commsched/checkpoint.h"
+#include "examples/trainer/c_api.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/run_identity.h"
 
 namespace commsched::trainer {
 
-struct CloseCheckpoint {
-  void operator()(commsched_engine_checkpoint_t* checkpoint) const {
-    commsched_engine_checkpoint_close(checkpoint);
-  }
-};
 using CheckpointHandle =
-    std::unique_ptr<commsched_engine_checkpoint_t, CloseCheckpoint>;
+    Handle<commsched_engine_checkpoint_t, commsched_engine_checkpoint_close>;
 
 // A checkpoint to go on from.
 struct Resumed {
@@ -71,15 +67,9 @@ class RankSaver {
   RankSaver(const RunIdentity& identity, std::atomic<bool>* out_writes)
       : identity_(identity), out_writes_(*out_writes) {}
 
-  struct Destroy {
-    void operator()(commsched_engine_saver_t* saver) const {
-      commsched_engine_saver_destroy(saver);
-    }
-  };
-
   const RunIdentity identity_;
   std::atomic<bool>& out_writes_;
-  std::unique_ptr<commsched_engine_saver_t, Destroy> saver_;
+  Handle<commsched_engine_saver_t, commsched_engine_saver_destroy> saver_;
   std::vector<Stall> stalls_;
 };
 

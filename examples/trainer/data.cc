@@ -1,13 +1,13 @@
 #include "examples/trainer/data.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -17,8 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "examples/trainer/machine.h"
 #include "examples/trainer/random.h"
-
-extern char** environ;
+#include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
 namespace {
@@ -78,74 +77,35 @@ absl::StatusOr<std::vector<uint8_t>> ReadFile(const std::string& path,
   }
   const absl::Cleanup close_file = [&] { close(descriptor); };
   const std::string source = absl::StrCat("data file '", path, "'");
-  absl::Status status = CheckReadable(descriptor, source, max_bytes);
-  if (!status.ok()) return status;
+  TRAINER_RETURN_IF_ERROR(CheckReadable(descriptor, source, max_bytes));
   std::vector<uint8_t> text;
-  status = ReadAll(descriptor, source, max_bytes, &text);
-  if (!status.ok()) return status;
+  TRAINER_RETURN_IF_ERROR(ReadAll(descriptor, source, max_bytes, &text));
   return text;
-}
-
-// Starts `bible` with its output going to `output`. Returns its process id.
-absl::StatusOr<pid_t> SpawnBible(int output) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  const absl::Cleanup destroy = [&] {
-    posix_spawn_file_actions_destroy(&actions);
-  };
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null",
-                                   O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-  char program[] = "bible";
-  char flat[] = "-f";  // One verse per line, unwrapped.
-  char range[] = "gen1:1-rev22:21";
-  char* arguments[] = {program, flat, range, nullptr};
-  pid_t child = 0;
-  const int error =
-      posix_spawnp(&child, program, &actions, nullptr, arguments, environ);
-  if (error == ENOENT) {
-    return absl::NotFoundError(
-        "data 'kjv' needs the program 'bible'; install Debian's bible-kjv");
-  }
-  if (error != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot start 'bible': ", std::strerror(error)));
-  }
-  return child;
-}
-
-absl::Status WaitForBible(pid_t child) {
-  int state = 0;
-  while (waitpid(child, &state, 0) < 0) {
-    if (errno != EINTR) {
-      return absl::UnavailableError(
-          absl::StrCat("waiting for 'bible': ", std::strerror(errno)));
-    }
-  }
-  if (!WIFEXITED(state) || WEXITSTATUS(state) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("'bible' failed with wait status ", state));
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<uint8_t>> ReadBible() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) {
+  // One verse per line, unwrapped. The shell's code for a program that is not
+  // there is 127.
+  std::FILE* const pipe = popen(
+      "command -v bible >/dev/null || exit 127; "
+      "exec bible -f gen1:1-rev22:21 </dev/null",
+      "re");
+  if (pipe == nullptr) {
     return absl::UnavailableError(
-        absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+        absl::StrCat("cannot start 'bible': ", std::strerror(errno)));
   }
-  absl::StatusOr<pid_t> child = SpawnBible(ends[1]);
-  close(ends[1]);
-  const absl::Cleanup close_read_end = [&] { close(ends[0]); };
-  if (!child.ok()) return child.status();
   std::vector<uint8_t> text;
-  absl::Status read_status =
-      ReadAll(ends[0], "the output of 'bible'", kMaxTextBytes, &text);
-  absl::Status wait_status = WaitForBible(*child);
-  if (!read_status.ok()) return read_status;
-  if (!wait_status.ok()) return wait_status;
-  return text;
+  const absl::Status status =
+      ReadAll(fileno(pipe), "the output of 'bible'", kMaxTextBytes, &text);
+  const int state = pclose(pipe);
+  if (WIFEXITED(state) && WEXITSTATUS(state) == 127) {
+    return absl::NotFoundError(
+        "data 'kjv' needs the program 'bible'; install Debian's bible-kjv");
+  }
+  if (!status.ok()) return status;
+  if (state == 0) return text;
+  return absl::UnavailableError(
+      absl::StrCat("'bible' failed with wait status ", state));
 }
 
 }  // namespace
@@ -158,16 +118,16 @@ Dataset::Dataset(std::vector<uint8_t> text) : text_(std::move(text)) {
 
 absl::StatusOr<Dataset> LoadDataset(absl::string_view source, int64_t seq,
                                     int64_t max_bytes) {
-  absl::StatusOr<std::vector<uint8_t>> text =
-      source == "kjv" ? ReadBible() : ReadFile(std::string(source), max_bytes);
-  if (!text.ok()) return text.status();
+  TRAINER_ASSIGN_OR_RETURN(
+      std::vector<uint8_t> text,
+      source == "kjv" ? ReadBible() : ReadFile(std::string(source), max_bytes));
   const int64_t least = 10 * (seq + 1);
-  if (static_cast<int64_t>(text->size()) < least) {
+  if (static_cast<int64_t>(text.size()) < least) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "data '", source, "' has ", text->size(), " bytes; sequences of ", seq,
+        "data '", source, "' has ", text.size(), " bytes; sequences of ", seq,
         " tokens and a tenth for validation need ", least));
   }
-  return Dataset(*std::move(text));
+  return Dataset(std::move(text));
 }
 
 void Sampler::FillTraining(int64_t step, int64_t first, int64_t count,

@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "examples/trainer/job.h"
-#include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
 namespace {
@@ -87,49 +86,53 @@ absl::StatusOr<RankFigures> DecodeFigures(absl::string_view bytes) {
   return absl::DataLossError("these are not the figures of a rank");
 }
 
-absl::StatusOr<RankFigures> FiguresOf(Rank& rank, double last_loss,
+absl::StatusOr<RankFigures> FiguresOf(const Rank& rank, double last_loss,
                                       const RankSaver* saver) {
   RankFigures figures;
   figures.last_loss = last_loss;
-  absl::StatusOr<std::vector<StepRecord>> steps = rank.StepRecords();
-  if (!steps.ok()) return steps.status();
-  figures.steps = *std::move(steps);
-  const absl::StatusOr<uint64_t> peak = rank.PeakBytesInFlight();
-  if (!peak.ok()) return peak.status();
-  figures.peak_bytes_in_flight = *peak;
+  TRAINER_ASSIGN_OR_RETURN(figures.steps, rank.StepRecords());
+  TRAINER_ASSIGN_OR_RETURN(const commsched_session_counters_t counters,
+                           rank.Counters());
+  figures.peak_bytes_in_flight = counters.peak_bytes_in_flight;
   figures.peak_live_bytes = rank.PeakLiveBytes();
-  const auto info = rank.Info();
-  if (!info.ok()) return info.status();
-  figures.copy_ns = info->copy_ns;
-  figures.copy_exposed_ns = info->copy_exposed_ns;
-  absl::StatusOr<std::vector<int64_t>> costs = rank.OpCostsNs();
-  if (!costs.ok()) return costs.status();
-  figures.op_costs_ns = *std::move(costs);
+  TRAINER_ASSIGN_OR_RETURN(const commsched_engine_info_t info, rank.Info());
+  figures.copy_ns = info.copy_ns;
+  figures.copy_exposed_ns = info.copy_exposed_ns;
+  TRAINER_ASSIGN_OR_RETURN(figures.op_costs_ns, rank.OpCostsNs());
   if (saver != nullptr) figures.stalls = saver->stalls();
   return figures;
 }
 
-void FillMemory(const std::vector<RankFigures>& ranks, Report* report) {
+void FillFigures(const std::vector<RankFigures>& ranks, int64_t steps,
+                 Report* report) {
+  const auto keep_most = [](auto value, auto* most) {
+    *most = std::max(*most, value);
+  };
+  const auto per_step = [steps](int64_t ns) {
+    return SecondsOf(ns) / static_cast<double>(steps);
+  };
+  std::vector<std::vector<RankSaver::Stall>> stalls;
   for (const RankFigures& rank : ranks) {
-    if (rank.process_peak_bytes <= report->process_peak_bytes) continue;
-    report->process_peak_bytes = rank.process_peak_bytes;
-    report->save_bytes = rank.save_bytes;
+    report->loss += rank.last_loss / static_cast<double>(ranks.size());
+    keep_most(rank.peak_bytes_in_flight, &report->peak_bytes_in_flight);
+    keep_most(rank.peak_live_bytes, &report->peak_live_bytes);
+    keep_most(per_step(rank.copy_ns), &report->copy_s);
+    keep_most(per_step(rank.copy_exposed_ns), &report->copy_exposed_s);
+    if (rank.process_peak_bytes > report->process_peak_bytes) {
+      report->process_peak_bytes = rank.process_peak_bytes;
+      report->save_bytes = rank.save_bytes;
+    }
+    stalls.push_back(rank.stalls);
   }
-}
-
-void FillCopies(const std::vector<RankFigures>& ranks, double steps,
-                Report* report) {
-  for (const RankFigures& rank : ranks) {
-    report->copy_s = std::max(report->copy_s,
-                              static_cast<double>(rank.copy_ns) * 1e-9 / steps);
-    report->copy_exposed_s =
-        std::max(report->copy_exposed_s,
-                 static_cast<double>(rank.copy_exposed_ns) * 1e-9 / steps);
-  }
+  report->num_saves = static_cast<int64_t>(stalls[0].size());
+  const RankSaver::Stall stall = SummarizeStalls(stalls);
+  report->save_copy_s = stall.copy_s;
+  report->save_wait_s = stall.wait_s;
 }
 
 absl::Status FillBound(const std::vector<RankFigures>& ranks,
-                       const Options& options, Rank* rank, Report* report) {
+                       const Options& options, const Rank& rank,
+                       Report* report) {
   std::vector<int64_t> costs;
   for (const RankFigures& one : ranks) {
     costs.resize(one.op_costs_ns.size());
@@ -140,27 +143,14 @@ absl::Status FillBound(const std::vector<RankFigures>& ranks,
   commsched_cost_profile_t profile = commsched_cost_profile_init();
   // Without emulation the links are memory: their cost is the CPU time of the
   // copies. Of a launch, only what was measured counts.
-  const absl::StatusOr<bool> known =
-      SetLinks(options, rank->context(), &profile);
-  if (!known.ok()) return known.status();
-  if (!*known) profile.link_bytes_per_s = 1e18;
+  TRAINER_ASSIGN_OR_RETURN(const bool known,
+                           SetLinks(options, rank.context(), &profile));
+  if (!known) profile.link_bytes_per_s = 1e18;
   profile.launch_ns = 1;
-  SetCores(options, rank->context(), &profile);
+  SetCores(options, rank.context(), &profile);
   profile.op_cost_ns = costs.data();
   profile.num_ops = costs.size();
-  const absl::StatusOr<commsched_prediction_t> prediction =
-      rank->Predict(profile);
-  if (!prediction.ok()) return prediction.status();
-  report->bound.predicted_s = static_cast<double>(prediction->step_ns) * 1e-9;
-  report->bound.total_s =
-      static_cast<double>(prediction->lower_bound_ns) * 1e-9;
-  report->bound.compute_s =
-      static_cast<double>(prediction->bound_compute_ns) * 1e-9;
-  report->bound.link_s = static_cast<double>(prediction->bound_link_ns) * 1e-9;
-  report->bound.cycle_s =
-      static_cast<double>(prediction->bound_cycle_ns) * 1e-9;
-  report->bound.phases_s =
-      static_cast<double>(prediction->bound_phases_ns) * 1e-9;
+  TRAINER_ASSIGN_OR_RETURN(report->bound, rank.Predict(profile));
   return absl::OkStatus();
 }
 

@@ -36,17 +36,18 @@ absl::StatusOr<RankFigures> DecodeFigures(absl::string_view bytes);
 
 // Of a rank of this process, after a drain; `saver` is null if it saves
 // nothing.
-absl::StatusOr<RankFigures> FiguresOf(Rank& rank, double last_loss,
+absl::StatusOr<RankFigures> FiguresOf(const Rank& rank, double last_loss,
                                       const RankSaver* saver);
 
-// What figures of all ranks say in the report: the process with the most
-// memory, copies per step of `steps`, and the bound from measured costs, the
-// mean over the ranks, of the plan that they have in common, that of `rank`.
-void FillMemory(const std::vector<RankFigures>& ranks, Report* report);
-void FillCopies(const std::vector<RankFigures>& ranks, double steps,
-                Report* report);
+// What figures of all ranks say in the report: losses, peaks, stalls of saves,
+// and copies per step of `steps`.
+void FillFigures(const std::vector<RankFigures>& ranks, int64_t steps,
+                 Report* report);
+// The bound from measured costs, the mean over the ranks, of the plan that they
+// have in common, that of `rank`.
 absl::Status FillBound(const std::vector<RankFigures>& ranks,
-                       const Options& options, Rank* rank, Report* report);
+                       const Options& options, const Rank& rank,
+                       Report* report);
 
 }  // namespace commsched::trainer
 

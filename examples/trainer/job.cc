@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "examples/trainer/c_status.h"
-#include "examples/trainer/status_macros.h"
+#include "examples/trainer/c_api.h"
 
 namespace commsched::trainer {
 
@@ -40,7 +40,7 @@ absl::Status ReadLinks(const Options& options, commsched_link_profile_t* links,
     whose = absl::StrCat("environment variable ", kVariable, ": ");
   }
   const absl::Status status =
-      FromCore(commsched_link_profile_read(path.c_str(), links));
+      FromC(commsched_link_profile_read(path.c_str(), links));
   if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat("profile of links, ", whose,
                                                     status.message()));
@@ -64,10 +64,9 @@ absl::StatusOr<Job> Job::OfThreads(const Options& options) {
     desc.backend = kFaultBackend;
   }
   if (!config.empty()) desc.backend_config = config.c_str();
-  commsched_world_t* world = nullptr;
-  TRAINER_RETURN_IF_ERROR(
-      FromCore(commsched_world_create_inproc(&desc, &world)));
-  return Job(world, options);
+  WorldHandle world;
+  TRAINER_CALL(commsched_world_create_inproc(&desc, Out(world)));
+  return Job(std::move(world), options);
 }
 
 absl::StatusOr<Job> Job::OfProcesses(const Options& options) {
@@ -82,23 +81,20 @@ absl::StatusOr<Job> Job::OfProcesses(const Options& options) {
     desc.backend = kFaultBackend;
     desc.backend_config = config.c_str();
   }
-  commsched_world_t* world = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromCore(commsched_world_join(&desc, &world)));
-  return Job(world, options);
+  WorldHandle world;
+  TRAINER_CALL(commsched_world_join(&desc, Out(world)));
+  return Job(std::move(world), options);
 }
 
 absl::Status Job::TakeFromRank0(std::string* text) const {
   if (!has_processes()) return absl::OkStatus();
-  commsched_context_t* handle = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromCore(commsched_context_create(
-      world(), static_cast<int32_t>(first()), &handle)));
-  const std::unique_ptr<commsched_context_t,
-                        HandleDelete<commsched_context_destroy>>
-      context(handle);
-  const absl::StatusOr<std::vector<std::string>> all =
-      Gather(context.get(), "of rank 0", *text, timeout());
-  if (!all.ok()) return all.status();
-  *text = all->front();
+  Handle<commsched_context_t, commsched_context_destroy> context;
+  TRAINER_CALL(commsched_context_create(world(), static_cast<int32_t>(first()),
+                                        Out(context)));
+  TRAINER_ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      Gather(context.get(), "of rank 0", *text, timeout()));
+  *text = all.front();
   return absl::OkStatus();
 }
 
@@ -128,17 +124,15 @@ absl::StatusOr<bool> SetLinks(const Options& options,
   }
   commsched_link_profile_t links = commsched_link_profile_init();
   int32_t given = 0;
-  TRAINER_RETURN_IF_ERROR(
-      FromCore(commsched_context_link_profile(context, &links, &given)));
+  TRAINER_CALL(commsched_context_link_profile(context, &links, &given));
   if (!options.has_processes()) {
     TRAINER_RETURN_IF_ERROR(ReadLinks(options, &links, &given));
   }
   if (given == 0) return false;
   int32_t num_hosts = 0;
-  TRAINER_RETURN_IF_ERROR(
-      FromCore(commsched_context_hosts(context, nullptr, 0, &num_hosts)));
-  TRAINER_RETURN_IF_ERROR(FromCore(commsched_cost_profile_set_links(
-      &links, commsched_context_world_size(context), num_hosts, costs)));
+  TRAINER_CALL(commsched_context_hosts(context, nullptr, 0, &num_hosts));
+  TRAINER_CALL(commsched_cost_profile_set_links(
+      &links, commsched_context_world_size(context), num_hosts, costs));
   return true;
 }
 
@@ -157,7 +151,7 @@ absl::StatusOr<std::vector<std::string>> Gather(
         static_cast<const char*>(data), bytes);
   };
   desc.user = &all;
-  TRAINER_RETURN_IF_ERROR(FromCore(commsched_context_gather(context, &desc)));
+  TRAINER_CALL(commsched_context_gather(context, &desc));
   return all;
 }
 

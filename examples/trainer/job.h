@@ -3,14 +3,18 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "commsched/commsched.h"
-#include "examples/trainer/handles.h"
+#include "examples/trainer/c_api.h"
 #include "examples/trainer/options.h"
 
 namespace commsched::trainer {
@@ -44,8 +48,9 @@ class Job {
   absl::Status TakeFromRank0(std::string* text) const;
 
  private:
-  Job(commsched_world_t* world, const Options& options)
-      : world_(world), timeout_(std::chrono::seconds(options.timeout_s)) {}
+  Job(WorldHandle world, const Options& options)
+      : world_(std::move(world)),
+        timeout_(std::chrono::seconds(options.timeout_s)) {}
 
   WorldHandle world_;
   std::chrono::nanoseconds timeout_;
@@ -68,6 +73,27 @@ absl::StatusOr<bool> SetLinks(const Options& options,
 absl::StatusOr<std::vector<std::string>> Gather(
     commsched_context_t* context, const char* name, absl::string_view mine,
     std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0));
+
+// The same of values, between processes of one program.
+template <typename T>
+absl::StatusOr<std::vector<T>> GatherValues(
+    commsched_context_t* context, const char* name, const T& mine,
+    std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0)) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const absl::string_view bytes(reinterpret_cast<const char*>(&mine),
+                                sizeof(mine));
+  TRAINER_ASSIGN_OR_RETURN(const std::vector<std::string> shown,
+                           Gather(context, name, bytes, timeout));
+  std::vector<T> all(shown.size());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (shown[rank].size() != sizeof(T)) {
+      return absl::DataLossError(
+          absl::StrCat("rank ", rank, " shows something else than its ", name));
+    }
+    std::memcpy(&all[rank], shown[rank].data(), sizeof(T));
+  }
+  return all;
+}
 
 }  // namespace commsched::trainer
 

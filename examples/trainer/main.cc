@@ -16,6 +16,7 @@
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
 #include "examples/trainer/standard_streams.h"
+#include "examples/trainer/status_macros.h"
 #include "examples/trainer/training.h"
 
 namespace commsched::trainer {
@@ -37,30 +38,12 @@ int Export(const Options& options) {
   return status.ok() ? kDone : Fail(status);
 }
 
-// Train() has told of a failure by the time it returns one.
-// Ranks that are processes do so alike; rank 0 speaks for all.
-int TrainAndReport(const Options& options, const Job* job) {
-  const absl::StatusOr<Dataset> dataset =
-      LoadDataset(options.data, options.seq);
-  if (!dataset.ok()) return Fail(dataset.status());
-  const bool leads = job == nullptr || job->leads();
-  const Interruption interruption;
-  const absl::StatusOr<Report> report =
-      Train(options, *dataset,
-            {.out = leads ? stdout : nullptr,
-             .job = job,
-             .on_failure = [](const absl::Status& status) { Fail(status); },
-             .on_built = &Interruption::Defer,
-             .end_early = &interruption.signal()});
-  if (!report.ok()) return kFailed;
-  const int ended =
-      report->end_signal != 0 ? kSignalled + report->end_signal : kDone;
-  if (!leads) return ended;
+// Of ranks that are processes rank 0 speaks for all.
+void Print(const Report& report, const Options& options) {
   absl::PrintF("loss %.4f, val_loss %.4f nats/byte; %.0f tokens/s\n\n%s",
-               report->loss, report->val_loss, report->tokens_per_s,
-               FormatTable(*report));
-  if (options.json) absl::PrintF("%s\n", FormatJson(*report));
-  return ended;
+               report.loss, report.val_loss, report.tokens_per_s,
+               FormatTable(report));
+  if (options.json) absl::PrintF("%s\n", FormatJson(report));
 }
 
 int Main(int argc, char** argv) {
@@ -69,9 +52,7 @@ int Main(int argc, char** argv) {
   Options options;
   std::optional<Job> job;
   const auto join = [&job](const Options& given) -> absl::StatusOr<int64_t> {
-    absl::StatusOr<Job> joined = Job::OfProcesses(given);
-    if (!joined.ok()) return joined.status();
-    job = *std::move(joined);
+    TRAINER_ASSIGN_OR_RETURN(job, Job::OfProcesses(given));
     return job->size();
   };
   switch (ParseOptions(argc, argv, &options, join)) {
@@ -84,10 +65,29 @@ int Main(int argc, char** argv) {
     case ParseOutcome::kRun:
       break;
   }
+  if (options.only_exports()) return Export(options);
+  const absl::StatusOr<Dataset> dataset =
+      LoadDataset(options.data, options.seq);
+  if (!dataset.ok()) return Fail(dataset.status());
+
+  const bool leads = !job || job->leads();
+  const Interruption interruption;
+  const absl::StatusOr<Report> report =
+      Train(options, *dataset,
+            {.out = leads ? stdout : nullptr,
+             .job = job ? &*job : nullptr,
+             .on_failure = [](const absl::Status& status) { Fail(status); },
+             .on_built = &Interruption::Defer,
+             .end_early = &interruption.signal()});
+  if (!report.ok()) return kFailed;  // It has been told of.
+
+  if (leads) Print(*report, options);
+  return report->end_signal != 0 ? kSignalled + report->end_signal : kDone;
+}
+
+int Guarded(int argc, char** argv) {
   try {
-    return options.only_exports()
-               ? Export(options)
-               : TrainAndReport(options, job ? &*job : nullptr);
+    return Main(argc, argv);
   } catch (const std::bad_alloc&) {
     return Fail(absl::ResourceExhaustedError("out of memory"));
   }
@@ -99,5 +99,5 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   if (!commsched::OpenStandardStreams()) return commsched::trainer::kFailed;
   return commsched::FinishOutput("commsched-train",
-                                 commsched::trainer::Main(argc, argv));
+                                 commsched::trainer::Guarded(argc, argv));
 }

@@ -1,5 +1,6 @@
 #include "examples/trainer/memory_watch.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -19,18 +20,6 @@ uint64_t BytesOfProcess(absl::string_view field) {
   return BytesInStatus(text.str(), field);
 }
 
-void KeepLeast(uint64_t value, std::atomic<uint64_t>* least) {
-  uint64_t seen = least->load();
-  while (value < seen && !least->compare_exchange_weak(seen, value)) {
-  }
-}
-
-void KeepMost(uint64_t value, std::atomic<uint64_t>* most) {
-  uint64_t seen = most->load();
-  while (value > seen && !most->compare_exchange_weak(seen, value)) {
-  }
-}
-
 }  // namespace
 
 uint64_t BytesInStatus(absl::string_view status, absl::string_view field) {
@@ -48,27 +37,28 @@ uint64_t BytesInStatus(absl::string_view status, absl::string_view field) {
 }
 
 void MemoryWatch::BeforeSaver() {
-  KeepLeast(BytesOfProcess("VmRSS"), &before_saver_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  before_saver_ = std::min(before_saver_, BytesOfProcess("VmRSS"));
 }
 
 void MemoryWatch::AfterSaver() {
-  KeepMost(BytesOfProcess("VmRSS"), &after_saver_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  after_saver_ = std::max(after_saver_, BytesOfProcess("VmRSS"));
 }
 
 void MemoryWatch::BeforeFirstSave() {
-  KeepLeast(PeakBytes(), &peak_before_save_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  peak_before_save_ = std::min(peak_before_save_, PeakBytes());
 }
 
 uint64_t MemoryWatch::PeakBytes() const { return BytesOfProcess("VmHWM"); }
 
 uint64_t MemoryWatch::SaveBytes() const {
-  const uint64_t before = before_saver_.load();
-  const uint64_t after = after_saver_.load();
-  const uint64_t kept = after > before ? after - before : 0;
-  const uint64_t begun_at = peak_before_save_.load();
-  if (begun_at == kNotYet) return 0;
-  const uint64_t peak = PeakBytes();
-  return kept + (peak > begun_at ? peak - begun_at : 0);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (peak_before_save_ == kNotYet) return 0;
+  const uint64_t kept = std::max(after_saver_, before_saver_) - before_saver_;
+  const uint64_t peak = std::max(PeakBytes(), peak_before_save_);
+  return kept + (peak - peak_before_save_);
 }
 
 }  // namespace commsched::trainer

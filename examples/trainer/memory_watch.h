@@ -1,8 +1,8 @@
 #ifndef COMMSCHED_EXAMPLES_TRAINER_MEMORY_WATCH_H_
 #define COMMSCHED_EXAMPLES_TRAINER_MEMORY_WATCH_H_
 
-#include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "absl/strings/string_view.h"
 
@@ -29,10 +29,11 @@ class MemoryWatch {
  private:
   static constexpr uint64_t kNotYet = ~uint64_t{0};
 
+  mutable std::mutex mutex_;  // Guards the rest.
   // Of all ranks: the least before, and the most after.
-  std::atomic<uint64_t> before_saver_{kNotYet};
-  std::atomic<uint64_t> after_saver_{0};
-  std::atomic<uint64_t> peak_before_save_{kNotYet};
+  uint64_t before_saver_ = kNotYet;
+  uint64_t after_saver_ = 0;
+  uint64_t peak_before_save_ = kNotYet;
 };
 
 }  // namespace commsched::trainer

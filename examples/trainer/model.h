@@ -9,11 +9,18 @@
 
 #include "absl/status/statusor.h"
 #include "examples/trainer/architecture.h"
-#include "examples/trainer/carver.h"
 #include "examples/trainer/layers.h"
-#include "examples/trainer/views.h"
 
 namespace commsched::trainer {
+
+// Where parameter i lies. Elements of parameters that the module at hand does
+// not use may be null.
+using ParameterView = std::span<const float* const>;
+
+// Where to add the gradient of parameter i.
+using GradientView = std::span<float* const>;
+
+class Carver;
 
 // Which ranks share each sequence: each has the tokens of a piece of it.
 struct SequenceShard {

@@ -14,6 +14,13 @@
 
 namespace commsched::trainer {
 
+// Of AdamW and SGD, whatever the model.
+inline constexpr float kWeightDecay = 0.1f;
+inline constexpr float kBeta1 = 0.9f;
+inline constexpr float kBeta2 = 0.95f;
+inline constexpr float kEpsilon = 1e-8f;
+inline constexpr float kMomentum = 0.9f;
+
 // What the command line asks for, checked, with the defaults of the model put
 // in.
 struct Options {

@@ -14,10 +14,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "examples/trainer/c_status.h"
+#include "examples/trainer/c_api.h"
 #include "examples/trainer/job.h"
-#include "examples/trainer/optimizer_constants.h"
-#include "examples/trainer/status_macros.h"
+#include "examples/trainer/options.h"
+#include "examples/trainer/sha256.h"
 
 namespace commsched::trainer {
 namespace {
@@ -65,48 +65,21 @@ absl::Status FillCosts(const Options& options, commsched_context_t* context,
                        commsched_cost_profile_t* profile) {
   SetCores(options, context, profile);
   if (options.has_processes()) {
-    const absl::StatusOr<std::vector<std::string>> joined = Gather(
-        context, "joined",
-        absl::StrCat(profile->num_ranks_sharing, " ", profile->num_cores),
-        std::chrono::seconds(options.timeout_s));
-    if (!joined.ok()) return joined.status();
-    TRAINER_RETURN_IF_ERROR(SetLeastCores(*joined, profile));
+    TRAINER_ASSIGN_OR_RETURN(const std::vector<std::string> joined,
+                             Gather(context, "joined",
+                                    absl::StrCat(profile->num_ranks_sharing,
+                                                 " ", profile->num_cores),
+                                    std::chrono::seconds(options.timeout_s)));
+    TRAINER_RETURN_IF_ERROR(SetLeastCores(joined, profile));
   }
-  const absl::StatusOr<bool> known = SetLinks(options, context, profile);
-  if (!known.ok()) return known.status();
-  if (!*known) profile->num_ranks_sharing = profile->num_cores = 0;
+  TRAINER_ASSIGN_OR_RETURN(const bool known,
+                           SetLinks(options, context, profile));
+  if (!known) profile->num_ranks_sharing = profile->num_cores = 0;
   return absl::OkStatus();
 }
 
 // Records that a trace keeps at most: 40 bytes each.
 constexpr uint64_t kMaxTraceRecords = uint64_t{1} << 18;
-constexpr uint64_t kMinTraceRecords = 1024;
-
-// Room for all steps of most runs: per step two records per op.
-uint64_t TraceCapacity(const Gpt& gpt,
-                       const commsched_attention_info_t& attention,
-                       const Options& options) {
-  const Architecture& model = gpt.architecture();
-  const auto micro_batches = static_cast<uint64_t>(options.micro_batches);
-  const uint64_t forwards = options.recompute ? 2 : 1;
-  uint64_t ops = (forwards + 1) * model.modules.size() * micro_batches +
-                 4 * model.parameters.size() + 4;
-  ops += static_cast<uint64_t>(options.config.layers) * micro_batches *
-         (forwards * (attention.forward_ops + attention.forward_collectives) +
-          attention.backward_ops + attention.backward_collectives);
-  if (options.zero == 3) ops += 2 * model.parameters.size() * micro_batches;
-  if (options.dtype != "fp32" || options.reduce_dtype != "fp32") {
-    ops += 2 * model.parameters.size() * micro_batches;  // fold and cast
-  }
-  if (options.accumulate_bytes > 0) {
-    ops += 2 * model.parameters.size() * micro_batches;
-  }
-  if (!options.offload_dir.empty()) ops += 2 * model.parameters.size();
-  const uint64_t records = 2 * ops + 1;
-  const auto steps = static_cast<uint64_t>(options.steps + 1);
-  if (records > kMaxTraceRecords / steps) return kMaxTraceRecords;
-  return std::max(records * steps, kMinTraceRecords);
-}
 
 }  // namespace
 
@@ -122,75 +95,47 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                                                    int64_t index) {
   std::unique_ptr<Rank> rank(new Rank(options, sampler, index));
   TRAINER_RETURN_IF_ERROR(rank->CreateContext(world));
-  const absl::StatusOr<commsched_attention_info_t> attention =
-      SequenceAttention::Measure(options, index);
-  if (!attention.ok()) return attention.status();
-  absl::StatusOr<std::unique_ptr<Gpt>> gpt = Gpt::Create(
-      options.config, options.local_batch(), options.seq,
-      {.shard = {.ranks = options.sp, .rank = index % options.sp},
-       .attention_bytes = static_cast<int64_t>(attention->memory_bytes),
-       .recompute = options.recompute,
-       .sharing_machine = NumSharing(options, rank->context())});
-  if (!gpt.ok()) return gpt.status();
-  rank->gpt_ = *std::move(gpt);
+  TRAINER_ASSIGN_OR_RETURN(const commsched_attention_info_t attention,
+                           SequenceAttention::Measure(options, index));
+  TRAINER_ASSIGN_OR_RETURN(
+      std::unique_ptr<Gpt> gpt,
+      Gpt::Create(
+          options.config, options.local_batch(), options.seq,
+          {.shard = {.ranks = options.sp, .rank = index % options.sp},
+           .attention_bytes = static_cast<int64_t>(attention.memory_bytes),
+           .recompute = options.recompute,
+           .sharing_machine = NumSharing(options, rank->context())}));
+  rank->gpt_ = std::move(gpt);
   const auto tokens = static_cast<size_t>(options.local_batch() * options.seq);
   rank->inputs_.resize(tokens);
   rank->targets_.resize(tokens);
   rank->wide_ = std::make_unique<WideParameters>(rank->gpt_->architecture(),
                                                  DTypeOf(options.dtype));
-  TRAINER_RETURN_IF_ERROR(rank->CreateHandles(*attention));
-  TRAINER_RETURN_IF_ERROR(rank->CreatePool());
+  TRAINER_RETURN_IF_ERROR(rank->CreateHandles());
   TRAINER_RETURN_IF_ERROR(rank->RegisterModel());
   TRAINER_RETURN_IF_ERROR(rank->PlanSteps());
   return rank;
 }
 
 absl::Status Rank::CreateContext(commsched_world_t* world) {
-  commsched_context_t* context = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromCore(
-      commsched_context_create(world, static_cast<int32_t>(index_), &context)));
-  context_.reset(context);
-  return absl::OkStatus();
-}
-
-absl::Status Rank::CreateHandles(const commsched_attention_info_t& attention) {
-  std::vector<int32_t> all(static_cast<size_t>(options_.ranks));
-  std::iota(all.begin(), all.end(), 0);
-  commsched_group_t* group = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromCore(
-      commsched_group_create(context_.get(), "dp_shard", all.data(),
-                             static_cast<uint32_t>(all.size()), &group)));
-  group_.reset(group);
-  TRAINER_RETURN_IF_ERROR(CreateSequenceGroup());
-  commsched_trace_t* trace = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromCore(commsched_trace_create(
-      context_.get(), TraceCapacity(*gpt_, attention, options_), &trace)));
-  trace_.reset(trace);
-  return absl::OkStatus();
+  return FromC(commsched_context_create(world, static_cast<int32_t>(index_),
+                                        Out(context_)));
 }
 
 // The ranks next to each other share sequences.
-absl::Status Rank::CreateSequenceGroup() {
-  const commsched_axis_t axes[] = {
-      {"dp", static_cast<int32_t>(options_.data_ranks())},
-      {"sp", static_cast<int32_t>(options_.sp)}};
-  commsched_mesh_t* mesh = nullptr;
-  TRAINER_RETURN_IF_ERROR(
-      FromCore(commsched_mesh_create(context_.get(), axes, 2, &mesh)));
-  commsched_group_t* group = nullptr;
-  const absl::Status status =
-      FromCore(commsched_mesh_group(mesh, "sp", &group));
-  sequence_group_.reset(group);
-  commsched_mesh_destroy(mesh);
-  return status;
-}
-
-absl::Status Rank::CreatePool() {
-  if (options_.offload_dir.empty()) return absl::OkStatus();
-  commsched_file_pool_t* pool = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromEngine(
-      commsched_file_pool_create(options_.offload_dir.c_str(), &pool)));
-  pool_.reset(pool);
+absl::Status Rank::CreateHandles() {
+  std::vector<int32_t> all(static_cast<size_t>(options_.ranks));
+  std::iota(all.begin(), all.end(), 0);
+  TRAINER_CALL(commsched_group_create(context_.get(), "dp_shard", all.data(),
+                                      static_cast<uint32_t>(all.size()),
+                                      Out(group_)));
+  TRAINER_CALL(commsched_group_create(
+      context_.get(), "sp", all.data() + index_ / options_.sp * options_.sp,
+      static_cast<uint32_t>(options_.sp), Out(sequence_group_)));
+  if (!options_.offload_dir.empty()) {
+    TRAINER_CALL(
+        commsched_file_pool_create(options_.offload_dir.c_str(), Out(pool_)));
+  }
   return absl::OkStatus();
 }
 
@@ -237,14 +182,24 @@ absl::Status Rank::PlanSteps() {
   commsched_step_plan_role_t role = commsched_step_plan_role_init();
   role.model = model_.get();
   role.num_ranks = static_cast<int32_t>(options_.ranks);
-  commsched_step_plan_t* made = nullptr;
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_step_plan_build(&role, 1, &options, &made)));
-  step_plan_.reset(made);
-  return absl::OkStatus();
+  return FromC(commsched_step_plan_build(&role, 1, &options, Out(step_plan_)));
+}
+
+// With room for all steps of most runs: per step two records per op.
+absl::Status Rank::CreateTrace() {
+  TRAINER_ASSIGN_OR_RETURN(
+      const commsched_step_plan_info_t info,
+      Filled(commsched_step_plan_info_init(), commsched_step_plan_get_info,
+             step_plan_.get()));
+  const uint64_t records = 2 * info.num_ops + 1;
+  const auto steps = static_cast<uint64_t>(options_.steps + 1);
+  return FromC(commsched_trace_create(
+      context_.get(), std::min(records * steps, kMaxTraceRecords),
+      Out(trace_)));
 }
 
 absl::Status Rank::CreateEngine() {
+  TRAINER_RETURN_IF_ERROR(CreateTrace());
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.step_plan = step_plan_.get();
   desc.context = context_.get();
@@ -271,7 +226,7 @@ absl::Status Rank::CreateEngine() {
     desc.optimizer_pool = &pool;
   }
   commsched_engine_t* engine = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_create(&desc, &engine)));
+  TRAINER_CALL(commsched_engine_create(&desc, &engine));
   const std::lock_guard<std::mutex> lock(abort_mutex_);
   engine_.reset(engine);
   if (!abort_reason_.empty()) {
@@ -283,17 +238,15 @@ absl::Status Rank::CreateEngine() {
 // Modules and parameters in the order of the architecture, so that ids are its
 // indices.
 absl::Status Rank::RegisterModel() {
-  commsched_model_t* made = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_model_create(&made)));
-  model_.reset(made);
+  TRAINER_CALL(commsched_model_create(Out(model_)));
   const Architecture& model = gpt_->architecture();
   for (size_t m = 0; m < model.modules.size(); ++m) {
     const ModuleSpec& module = model.modules[m];
     const ModuleFlops flops = ModuleFlopsOf(static_cast<int>(m));
     commsched_module_id_t id = 0;
-    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_model_add_module(
+    TRAINER_CALL(commsched_model_add_module(
         model_.get(), module.name.c_str(), static_cast<double>(flops.forward),
-        static_cast<double>(flops.backward), &id)));
+        static_cast<double>(flops.backward), &id));
   }
   for (const ParameterSpec& parameter : model.parameters) {
     const std::vector<uint64_t> dims(parameter.shape.begin(),
@@ -304,15 +257,14 @@ absl::Status Rank::RegisterModel() {
     desc.dims = dims.data();
     desc.num_dims = static_cast<uint32_t>(dims.size());
     commsched_parameter_id_t id = 0;
-    TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_model_add_parameter(model_.get(), &desc, &id)));
+    TRAINER_CALL(commsched_model_add_parameter(model_.get(), &desc, &id));
   }
   for (size_t m = 0; m < model.modules.size(); ++m) {
     const ModuleSpec& module = model.modules[m];
     for (size_t i = module.owned.size(); i < module.used.size(); ++i) {
-      TRAINER_RETURN_IF_ERROR(FromEngine(commsched_model_use_parameter(
-          model_.get(), static_cast<uint32_t>(m),
-          static_cast<uint32_t>(module.used[i]))));
+      TRAINER_CALL(
+          commsched_model_use_parameter(model_.get(), static_cast<uint32_t>(m),
+                                        static_cast<uint32_t>(module.used[i])));
     }
   }
   TRAINER_RETURN_IF_ERROR(RegisterRecomputed());
@@ -324,8 +276,8 @@ absl::Status Rank::RegisterRecomputed() {
   for (int m = 0; m < gpt_->num_modules(); ++m) {
     const int first = gpt_->recomputed_from(m);
     if (first > m) continue;
-    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_model_recompute(
-        model_.get(), static_cast<uint32_t>(first), static_cast<uint32_t>(m))));
+    TRAINER_CALL(commsched_model_recompute(
+        model_.get(), static_cast<uint32_t>(first), static_cast<uint32_t>(m)));
   }
   return absl::OkStatus();
 }
@@ -347,12 +299,11 @@ absl::Status Rank::Build(const commsched_engine_checkpoint_t* checkpoint) {
   gradient_addresses_.resize(count);
   values_.resize(count);
   gradients_.resize(count);
-  TRAINER_RETURN_IF_ERROR(FromEngine(
-      commsched_engine_loss_scale_address(engine_.get(), &loss_scale_)));
+  TRAINER_CALL(
+      commsched_engine_loss_scale_address(engine_.get(), &loss_scale_));
   TRAINER_RETURN_IF_ERROR(FindGathered());
   if (checkpoint == nullptr) return InitializeWeights();
-  return FromEngine(
-      commsched_engine_checkpoint_load(checkpoint, engine_.get()));
+  return FromC(commsched_engine_checkpoint_load(checkpoint, engine_.get()));
 }
 
 // Makes only what this rank keeps.
@@ -363,31 +314,23 @@ absl::Status Rank::InitializeWeights() {
   for (uint32_t p = 0; p < parameters.size(); ++p) {
     uint64_t offset = 0;
     uint64_t count = 0;
-    TRAINER_RETURN_IF_ERROR(FromEngine(
-        commsched_engine_parameter_range(engine_.get(), p, &offset, &count)));
+    TRAINER_CALL(
+        commsched_engine_parameter_range(engine_.get(), p, &offset, &count));
     if (count == 0) continue;
     values.resize(count);
     InitializeRange(parameters[p], static_cast<uint64_t>(options_.seed),
                     static_cast<int64_t>(offset), static_cast<int64_t>(count),
                     values.data());
-    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_set_parameter_range(
-        engine_.get(), p, offset, values.data(), count)));
+    TRAINER_CALL(commsched_engine_set_parameter_range(engine_.get(), p, offset,
+                                                      values.data(), count));
   }
   return absl::OkStatus();
 }
 
 absl::Status Rank::FindParameter(size_t p) {
-  return FromEngine(commsched_engine_parameter_address(
+  return FromC(commsched_engine_parameter_address(
       engine_.get(), static_cast<uint32_t>(p), &value_addresses_[p],
       &gradient_addresses_[p]));
-}
-
-absl::Status Rank::FindParameters(int m) {
-  for (int p : gpt_->architecture().modules[static_cast<size_t>(m)].used) {
-    TRAINER_RETURN_IF_ERROR(FindParameter(static_cast<size_t>(p)));
-  }
-  wide_->ReadValues(m, value_addresses_, &values_);
-  return absl::OkStatus();
 }
 
 // Between steps those have no address.
@@ -401,21 +344,27 @@ absl::Status Rank::FindGathered() {
 
 void Rank::MeasureLive(int m) {
   const Architecture& model = gpt_->architecture();
+  const uint64_t element = BytesOf(DTypeOf(options_.dtype));
+  const auto include = [this](const void* memory, uint64_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    live_begin_ = std::min(live_begin_, begin);
+    live_end_ = std::max(live_end_, begin + bytes);
+  };
   for (int p : model.modules[static_cast<size_t>(m)].used) {
     const auto i = static_cast<size_t>(p);
     if (!gathered_[i]) continue;
-    const uint64_t bytes = static_cast<uint64_t>(model.parameters[i].count) *
-                           BytesOf(DTypeOf(options_.dtype));
-    live_.Include(value_addresses_[i], bytes);
+    const uint64_t bytes =
+        static_cast<uint64_t>(model.parameters[i].count) * element;
+    include(value_addresses_[i], bytes);
     if (gradient_addresses_[i] != nullptr) {
-      live_.Include(gradient_addresses_[i], bytes);
+      include(gradient_addresses_[i], bytes);
     }
   }
 }
 
 absl::StatusOr<double> Rank::Step(int64_t step) {
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_step_begin(engine_.get(), nullptr)));
+  TRAINER_CALL(commsched_engine_step_begin(engine_.get(), nullptr));
+  in_step_ = true;
   double loss = 0;
   for (int64_t mb = 0; mb < options_.micro_batches; ++mb) {
     const int64_t first =
@@ -431,9 +380,9 @@ absl::StatusOr<double> Rank::Step(int64_t step) {
   }
   commsched_engine_update_args_t args = commsched_engine_update_args_init();
   args.lr = static_cast<float>(LearningRate(step));
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_update(engine_.get(), &args)));
-  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_step_end(engine_.get())));
+  TRAINER_CALL(commsched_engine_update(engine_.get(), &args));
+  TRAINER_CALL(commsched_engine_step_end(engine_.get()));
+  in_step_ = false;
   return loss / static_cast<double>(options_.micro_batches);
 }
 
@@ -445,89 +394,49 @@ std::optional<double> Rank::GradientNorm() const {
   return norm;
 }
 
-absl::Status Rank::Forward(uint32_t micro_batch) {
-  commsched_engine_t* engine = engine_.get();
-  for (int m = 0; m < gpt_->num_modules(); ++m) {
-    const auto id = static_cast<commsched_module_id_t>(m);
-    const commsched_pass_t pass = {COMMSCHED_FORWARD, id, micro_batch, 0};
-    TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_pass_begin(engine, &pass)));
-    TRAINER_RETURN_IF_ERROR(FindParameters(m));
-    MeasureLive(m);
-    gpt_->Forward(m, values_);
-    TRAINER_RETURN_IF_ERROR(attention_.Run(engine_.get(), m, /*backward=*/false,
-                                           micro_batch, values_, {}));
-    TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_pass_end(engine, &pass)));
+template <typename Body>
+absl::Status Rank::RunPass(uint32_t kind, int m, uint32_t micro_batch,
+                           Body body) {
+  const commsched_pass_t pass = {kind, static_cast<commsched_module_id_t>(m),
+                                 micro_batch, 0};
+  TRAINER_CALL(commsched_engine_pass_begin(engine_.get(), &pass));
+  for (int p : gpt_->architecture().modules[static_cast<size_t>(m)].used) {
+    TRAINER_RETURN_IF_ERROR(FindParameter(static_cast<size_t>(p)));
   }
-  return absl::OkStatus();
+  wide_->ReadValues(m, value_addresses_, &values_);
+  if (in_step_) MeasureLive(m);
+  const bool backward = kind == COMMSCHED_BACKWARD;
+  body(m);
+  TRAINER_RETURN_IF_ERROR(
+      attention_.Run(engine_.get(), m, backward, micro_batch, values_,
+                     backward ? GradientView(gradients_) : GradientView()));
+  if (backward) wide_->EndGradients(m);
+  return FromC(commsched_engine_pass_end(engine_.get(), &pass));
 }
 
-// The forward of module `m`, within backward.
-absl::Status Rank::Recompute(int m, uint32_t micro_batch) {
-  const commsched_pass_t pass = {COMMSCHED_RECOMPUTE,
-                                 static_cast<commsched_module_id_t>(m),
-                                 micro_batch, 0};
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_pass_begin(engine_.get(), &pass)));
-  TRAINER_RETURN_IF_ERROR(FindParameters(m));
-  MeasureLive(m);
-  gpt_->Recompute(m, values_);
-  TRAINER_RETURN_IF_ERROR(attention_.Run(engine_.get(), m, /*backward=*/false,
-                                         micro_batch, values_, {}));
-  return FromEngine(commsched_engine_pass_end(engine_.get(), &pass));
+absl::Status Rank::Forward(uint32_t micro_batch) {
+  for (int m = 0; m < gpt_->num_modules(); ++m) {
+    TRAINER_RETURN_IF_ERROR(
+        RunPass(COMMSCHED_FORWARD, m, micro_batch,
+                [this](int module) { gpt_->Forward(module, values_); }));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Rank::Backward(uint32_t micro_batch) {
-  commsched_engine_t* engine = engine_.get();
   for (int m = gpt_->num_modules(); m-- > 0;) {
     for (int r = gpt_->recomputed_from(m); r <= m; ++r) {
-      TRAINER_RETURN_IF_ERROR(Recompute(r, micro_batch));
+      TRAINER_RETURN_IF_ERROR(
+          RunPass(COMMSCHED_RECOMPUTE, r, micro_batch,
+                  [this](int module) { gpt_->Recompute(module, values_); }));
     }
-    const commsched_pass_t pass = {COMMSCHED_BACKWARD,
-                                   static_cast<commsched_module_id_t>(m),
-                                   micro_batch, 0};
     TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_pass_begin(engine, &pass)));
-    TRAINER_RETURN_IF_ERROR(FindParameters(m));
-    MeasureLive(m);
-    wide_->BeginGradients(m, gradient_addresses_, &gradients_);
-    gpt_->Backward(m, values_, gradients_);
-    TRAINER_RETURN_IF_ERROR(attention_.Run(engine_.get(), m, /*backward=*/true,
-                                           micro_batch, values_, gradients_));
-    wide_->EndGradients(m);
-    TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_pass_end(engine, &pass)));
+        RunPass(COMMSCHED_BACKWARD, m, micro_batch, [this](int module) {
+          wide_->BeginGradients(module, gradient_addresses_, &gradients_);
+          gpt_->Backward(module, values_, gradients_);
+        }));
   }
   return absl::OkStatus();
-}
-
-absl::Status Rank::Drain() {
-  return FromEngine(commsched_engine_drain(engine_.get()));
-}
-
-absl::Status Rank::ForEachModule(
-    const std::function<absl::Status(int)>& forward) {
-  commsched_engine_t* engine = engine_.get();
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_evaluation_begin(engine)));
-  for (int m = 0; m < gpt_->num_modules(); ++m) {
-    const commsched_pass_t pass = {COMMSCHED_FORWARD,
-                                   static_cast<commsched_module_id_t>(m), 0, 0};
-    TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_pass_begin(engine, &pass)));
-    TRAINER_RETURN_IF_ERROR(forward(m));
-    TRAINER_RETURN_IF_ERROR(
-        FromEngine(commsched_engine_pass_end(engine, &pass)));
-  }
-  return FromEngine(commsched_engine_evaluation_end(engine));
-}
-
-absl::Status Rank::EvaluateModule(int m) {
-  TRAINER_RETURN_IF_ERROR(FindParameters(m));
-  gpt_->Forward(m, values_);
-  return attention_.Run(engine_.get(), m, /*backward=*/false, /*micro_batch=*/0,
-                        values_, {});
 }
 
 absl::StatusOr<double> Rank::Evaluate() {
@@ -541,8 +450,9 @@ absl::StatusOr<double> Rank::Evaluate() {
     sampler_.FillValidation(windows, first, options_.local_batch(),
                             inputs_.data(), targets_.data());
     gpt_->SetBatch(inputs_.data(), targets_.data());
-    TRAINER_RETURN_IF_ERROR(
-        ForEachModule([this](int m) { return EvaluateModule(m); }));
+    TRAINER_CALL(commsched_engine_evaluation_begin(engine_.get()));
+    TRAINER_RETURN_IF_ERROR(Forward(/*micro_batch=*/0));
+    TRAINER_CALL(commsched_engine_evaluation_end(engine_.get()));
     loss += gpt_->loss();
   }
   return loss / static_cast<double>(chunks);
@@ -554,28 +464,27 @@ void Rank::Abort(const absl::Status& reason) {
   commsched_engine_abort(engine_.get(), abort_reason_.c_str());
 }
 
-absl::Status Rank::CopyWeights(int m) {
-  const Architecture& model = gpt_->architecture();
-  for (int p : model.modules[static_cast<size_t>(m)].owned) {
-    const auto i = static_cast<size_t>(p);
-    weights_[i].resize(static_cast<size_t>(model.parameters[i].count));
-    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_get_parameter(
-        engine_.get(), static_cast<uint32_t>(p), weights_[i].data(),
-        weights_[i].size())));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Rank::ReadWeights(bool keep) {
-  weights_.resize(gpt_->architecture().parameters.size());
-  return ForEachModule([this, keep](int m) {
-    if (keep) TRAINER_RETURN_IF_ERROR(CopyWeights(m));
-    return attention_.RunEmpty(engine_.get(), m);
+absl::StatusOr<std::string> Rank::WeightsSha256() {
+  const std::vector<ParameterSpec>& parameters =
+      gpt_->architecture().parameters;
+  std::vector<uint32_t> by_name(parameters.size());
+  std::iota(by_name.begin(), by_name.end(), 0);
+  std::sort(by_name.begin(), by_name.end(), [&](uint32_t a, uint32_t b) {
+    return parameters[a].name < parameters[b].name;
   });
+  Sha256 digest;
+  std::vector<float> values;  // On rank 0.
+  for (const uint32_t p : by_name) {
+    if (index_ == 0) values.resize(static_cast<size_t>(parameters[p].count));
+    TRAINER_CALL(commsched_engine_gather_parameter(
+        engine_.get(), p, /*root=*/0, values.data(), values.size()));
+    digest.Update(values.data(), values.size() * sizeof(float));
+  }
+  return digest.HexDigest();
 }
 
 absl::Status Rank::WriteTrace(const std::string& path) const {
-  return FromCore(commsched_trace_write_kineto(trace_.get(), path.c_str()));
+  return FromC(commsched_trace_write_kineto(trace_.get(), path.c_str()));
 }
 
 }  // namespace commsched::trainer

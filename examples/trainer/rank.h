@@ -2,7 +2,6 @@
 #define COMMSCHED_EXAMPLES_TRAINER_RANK_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,9 +12,8 @@
 #include "absl/status/statusor.h"
 #include "commsched/checkpoint.h"
 #include "commsched/engine.h"
-#include "examples/trainer/address_range.h"
+#include "examples/trainer/c_api.h"
 #include "examples/trainer/data.h"
-#include "examples/trainer/handles.h"
 #include "examples/trainer/model.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
@@ -50,16 +48,15 @@ class Rank {
   // Runs step `step` and returns the mean loss of this rank's sequences.
   absl::StatusOr<double> Step(int64_t step);
 
-  // Waits until what the last step started is complete.
-  absl::Status Drain();
-
   // Drains, and returns the mean loss of this rank's share of the validation
   // windows. The windows do not depend on the number of ranks.
   absl::StatusOr<double> Evaluate();
 
-  // Collective: brings all weights together, on the ranks that keep them for
-  // weights(), as the model computes with them.
-  absl::Status ReadWeights(bool keep);
+  // Collective, after a drain: the identity of the model. On rank 0, SHA-256
+  // over the little-endian fp32 master weights, without padding, of the
+  // parameters in byte order of their names, the same as of an exported
+  // checkpoint; elsewhere it means nothing.
+  absl::StatusOr<std::string> WeightsSha256();
 
   // Fails every rank's sessions, so that none waits for this one.
   void Abort(const absl::Status& reason);
@@ -68,25 +65,26 @@ class Rank {
   absl::StatusOr<uint64_t> StateBytes() const;
 
   // After Build.
-  absl::StatusOr<std::string> Explain();
-  absl::StatusOr<std::string> Describe();
-  absl::StatusOr<commsched_engine_info_t> Info();
-  absl::StatusOr<commsched_plan_info_t> PlanInfo();
+  absl::StatusOr<std::string> Explain() const;
+  // How often each bucket travels in a step, and what of it is exposed.
+  absl::StatusOr<std::string> Describe() const;
+  absl::StatusOr<commsched_engine_info_t> Info() const;
+  absl::StatusOr<commsched_plan_info_t> PlanInfo() const;
 
   // After a drain.
   absl::StatusOr<std::vector<StepRecord>> StepRecords() const;
   // Which launches were exposed, and why, as a table.
   absl::StatusOr<std::string> Blame() const;
-  absl::StatusOr<std::vector<int64_t>> OpCostsNs();
+  absl::StatusOr<std::vector<int64_t>> OpCostsNs() const;
   absl::StatusOr<commsched_prediction_t> Predict(
-      const commsched_cost_profile_t& profile);
-  absl::StatusOr<uint64_t> PeakBytesInFlight();
+      const commsched_cost_profile_t& profile) const;
+  absl::StatusOr<commsched_session_counters_t> Counters() const;
   absl::StatusOr<commsched_engine_loss_scale_info_t> LossScale() const;
   // Of ZeRO-3: the memory in which forward and backward found what the engine
   // keeps for a while, from its lowest to its highest byte.
-  uint64_t PeakLiveBytes() const { return live_.bytes(); }
-  // By parameter: those that ReadWeights kept.
-  const std::vector<std::vector<float>>& weights() const { return weights_; }
+  uint64_t PeakLiveBytes() const {
+    return live_begin_ < live_end_ ? live_end_ - live_begin_ : 0;
+  }
   absl::Status WriteTrace(const std::string& path) const;
 
   double LearningRate(int64_t step) const {
@@ -105,33 +103,27 @@ class Rank {
   Rank(const Options& options, const Sampler& sampler, int64_t index);
 
   absl::Status CreateContext(commsched_world_t* world);
-  absl::Status CreateHandles(const commsched_attention_info_t& attention);
-  absl::Status CreateSequenceGroup();
-  absl::Status CreatePool();
+  absl::Status CreateHandles();
   // What all ranks do in a step.
   absl::Status PlanSteps();
+  absl::Status CreateTrace();
   absl::Status CreateEngine();
   absl::Status RegisterModel();
   absl::Status RegisterRecomputed();
   ModuleFlops ModuleFlopsOf(int m) const;
   absl::Status InitializeWeights();
   absl::Status Forward(uint32_t micro_batch);
-  absl::Status Recompute(int m, uint32_t micro_batch);
   absl::Status Backward(uint32_t micro_batch);
-  // Where the parameters of module `m` are, once its forward or backward has
-  // begun.
+  // Runs `body` on module `m` within a pass of `kind`, with the attention of
+  // shared sequences.
+  template <typename Body>
+  absl::Status RunPass(uint32_t kind, int m, uint32_t micro_batch, Body body);
+  // Where the engine has parameter `p` now; nowhere: null.
   absl::Status FindParameter(size_t p);
-  absl::Status FindParameters(int m);
   // Notes where the parameters of module `m` and their gradients are.
   void MeasureLive(int m);
   // Which parameters are whole for a while only.
   absl::Status FindGathered();
-  absl::Status EvaluateModule(int m);
-  absl::Status CopyWeights(int m);
-  // How often each bucket travels in a step, as a table.
-  absl::Status DescribeBuckets(std::string* out_text);
-  // The engine's evaluation, with `forward` for each module.
-  absl::Status ForEachModule(const std::function<absl::Status(int)>& forward);
 
   // Among those whose sequences differ.
   int64_t data_index() const { return index_ / options_.sp; }
@@ -142,30 +134,21 @@ class Rank {
   const LearningRateSchedule schedule_;
 
   std::unique_ptr<Gpt> gpt_;
-  std::unique_ptr<commsched_context_t, HandleDelete<commsched_context_destroy>>
-      context_;
-  std::unique_ptr<commsched_group_t, HandleDelete<commsched_group_destroy>>
-      group_;
-  std::unique_ptr<commsched_group_t, HandleDelete<commsched_group_destroy>>
-      sequence_group_;
-  std::unique_ptr<commsched_trace_t, HandleDelete<commsched_trace_destroy>>
-      trace_;
-  std::unique_ptr<commsched_file_pool_t,
-                  HandleDelete<commsched_file_pool_destroy>>
+  Handle<commsched_context_t, commsched_context_destroy> context_;
+  Handle<commsched_group_t, commsched_group_destroy> group_;
+  Handle<commsched_group_t, commsched_group_destroy> sequence_group_;
+  Handle<commsched_trace_t, commsched_trace_destroy> trace_;
+  Handle<commsched_file_pool_t, commsched_file_pool_destroy>
       pool_;  // Of the optimizer's state, if that is offloaded.
-  std::unique_ptr<commsched_model_t, HandleDelete<commsched_model_destroy>>
-      model_;
-  std::unique_ptr<commsched_step_plan_t,
-                  HandleDelete<commsched_step_plan_destroy>>
-      step_plan_;
+  Handle<commsched_model_t, commsched_model_destroy> model_;
+  Handle<commsched_step_plan_t, commsched_step_plan_destroy> step_plan_;
   SequenceAttention attention_;
-  std::unique_ptr<commsched_engine_t, HandleDelete<commsched_engine_destroy>>
-      engine_;
+  Handle<commsched_engine_t, commsched_engine_destroy> engine_;
   // Guards the making of engine_ against Abort(), which other threads call.
   std::mutex abort_mutex_;
   std::string abort_reason_;  // Empty: not aborted.
 
-  // By parameter index, in the engine; set by FindParameters.
+  // By parameter index, in the engine; set by FindParameter.
   std::vector<const void*> value_addresses_;
   std::vector<void*> gradient_addresses_;
 
@@ -176,9 +159,9 @@ class Rank {
   const double* loss_scale_ = nullptr;
 
   std::vector<bool> gathered_;  // By parameter; none below ZeRO-3.
-  AddressRange live_;
-
-  std::vector<std::vector<float>> weights_;  // By parameter; of ReadWeights.
+  bool in_step_ = false;
+  uintptr_t live_begin_ = UINTPTR_MAX;  // What MeasureLive has seen.
+  uintptr_t live_end_ = 0;
 
   // (local batch, seq) tokens.
   std::vector<uint8_t> inputs_;

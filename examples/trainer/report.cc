@@ -8,36 +8,46 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "examples/trainer/units.h"
 
 namespace commsched::trainer {
 namespace {
 
-double Overlap(const StepRecord& record) {
-  if (record.comm_s <= 0) return 0;
-  return 100 * (1 - record.exposed_s / record.comm_s);
+struct Cause {
+  const char* name;
+  int64_t commsched_blame_t::*ns;
+  double BlameRecord::*s;
+};
+constexpr Cause kCauses[] = {
+    {"cap", &commsched_blame_t::cap_ns, &BlameRecord::cap_s},
+    {"dependency", &commsched_blame_t::dependency_ns,
+     &BlameRecord::dependency_s},
+    {"order", &commsched_blame_t::order_ns, &BlameRecord::order_s},
+    {"link", &commsched_blame_t::link_ns, &BlameRecord::link_s},
+    {"straggler", &commsched_blame_t::straggler_ns, &BlameRecord::straggler_s},
+};
+
+double Overlap(const commsched_step_metrics_t& step) {
+  if (step.comm_ns <= 0) return 0;
+  return 100 * (1 - static_cast<double>(step.exposed_ns) /
+                        static_cast<double>(step.comm_ns));
 }
 
 template <typename Field>
-double Median(const std::vector<StepRecord>& records, Field&& field) {
-  if (records.empty()) return 0;
+double MedianOver(const std::vector<StepRecord>& records, Field&& field) {
   std::vector<double> values;
-  for (const StepRecord& record : records) values.push_back(field(record));
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  if (values.size() % 2 == 1) return values[middle];
-  return (values[middle - 1] + values[middle]) / 2;
+  for (const StepRecord& record : records) {
+    values.push_back(field(record.metrics));
+  }
+  return Median(std::move(values));
 }
 
 BlameRecord MeanBlame(const std::vector<StepRecord>& records) {
   BlameRecord mean;
   const double weight = 1.0 / static_cast<double>(records.size());
   for (const StepRecord& record : records) {
-    mean.cap_s += weight * record.blame.cap_s;
-    mean.dependency_s += weight * record.blame.dependency_s;
-    mean.order_s += weight * record.blame.order_s;
-    mean.link_s += weight * record.blame.link_s;
-    mean.straggler_s += weight * record.blame.straggler_s;
+    for (const Cause& cause : kCauses) {
+      mean.*cause.s += weight * SecondsOf(record.blame.*cause.ns);
+    }
   }
   return mean;
 }
@@ -53,9 +63,11 @@ std::vector<StepRecord> WorstOfEachStep(
   std::map<uint64_t, Entry> steps;
   for (const std::vector<StepRecord>& records : ranks) {
     for (const StepRecord& record : records) {
-      Entry& entry = steps[record.step];
+      Entry& entry = steps[record.metrics.step];
       ++entry.num_ranks;
-      if (record.step_s > entry.worst.step_s) entry.worst = record;
+      if (record.metrics.step_ns > entry.worst.metrics.step_ns) {
+        entry.worst = record;
+      }
     }
   }
   std::vector<StepRecord> worst;
@@ -69,134 +81,120 @@ std::vector<StepRecord> WorstOfEachStep(
   return worst;
 }
 
-std::string Line(absl::string_view name, const std::string& value) {
-  return absl::StrFormat("  %-24s %s\n", name, value);
-}
+// The table, line by line. What there was nothing of is left out.
+class Table {
+ public:
+  template <typename... Args>
+  void Add(absl::string_view name, const absl::FormatSpec<Args...>& format,
+           const Args&... args) {
+    absl::StrAppendFormat(&text_, "  %-24s %s\n", name,
+                          absl::StrFormat(format, args...));
+  }
+  void AddBytes(absl::string_view name, uint64_t bytes) {
+    Add(name, "%s", FormatBytes(bytes));
+  }
+  void AddSeconds(absl::string_view name, double seconds) {
+    Add(name, "%s", FormatSeconds(seconds));
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
 
 // "12.1 ms: dependency 9 ms, link 3.1 ms"
-std::string BlameLine(const BlameRecord& blame) {
+std::string BlameText(const BlameRecord& blame) {
   std::string text = FormatSeconds(blame.total_s());
-  const std::pair<const char*, double> parts[] = {
-      {"cap", blame.cap_s},
-      {"dependency", blame.dependency_s},
-      {"order", blame.order_s},
-      {"link", blame.link_s},
-      {"straggler", blame.straggler_s}};
   const char* separator = ": ";
-  for (const auto& [name, seconds] : parts) {
-    if (seconds <= 0) continue;
-    absl::StrAppend(&text, separator, name, " ", FormatSeconds(seconds));
+  for (const Cause& cause : kCauses) {
+    if (blame.*cause.s <= 0) continue;
+    absl::StrAppend(&text, separator, cause.name, " ",
+                    FormatSeconds(blame.*cause.s));
     separator = ", ";
   }
   return text;
 }
 
-// Of a run that is too short for more.
-std::string MeanTimeLine(const Report& report) {
-  return Line("step time", absl::StrFormat("%s, mean of %d steps",
-                                           FormatSeconds(report.step.step_s),
-                                           report.steps - report.first_step));
-}
-
-std::string TimeLines(const Report& report) {
+void AddTimes(const Report& report, Table* table) {
   const StepSummary& s = report.step;
-  if (s.steps == 0) return MeanTimeLine(report);
-  std::string text;
-  absl::StrAppend(
-      &text, Line("step time", FormatSeconds(s.step_s)),
-      Line("compute", FormatSeconds(s.compute_s)),
-      Line("communication", FormatSeconds(s.comm_s)),
-      Line("exposed communication", FormatSeconds(s.exposed_s)),
-      Line("exposed, mean", BlameLine(s.blame)),
-      Line("overlap", absl::StrFormat("%.1f %%", s.overlap_pct)),
-      Line("launches per step", absl::StrFormat("%.0f (%.0f collectives)",
-                                                s.launches, s.collectives)));
-  return text;
-}
-
-// What was resident; more than is accounted for, and of all ranks in a process.
-std::string ResidentLine(const Report& report) {
-  if (report.process_peak_bytes == 0) return "";
-  std::string text =
-      FormatBytes(static_cast<double>(report.process_peak_bytes));
-  if (report.ranks_per_process > 1) {
-    absl::StrAppend(&text, " of the process with its ",
-                    report.ranks_per_process, " ranks");
+  if (s.steps == 0) {  // The run was too short for more.
+    table->Add("step time", "%s, mean of %d steps", FormatSeconds(s.step_s),
+               report.steps - report.first_step);
+    return;
   }
-  if (report.save_bytes > 0) {
-    absl::StrAppend(&text, ", ",
-                    FormatBytes(static_cast<double>(report.save_bytes)),
-                    " of it for saves");
+  table->AddSeconds("step time", s.step_s);
+  table->AddSeconds("compute", s.compute_s);
+  table->AddSeconds("communication", s.comm_s);
+  table->AddSeconds("exposed communication", s.exposed_s);
+  table->Add("exposed, mean", "%s", BlameText(s.blame));
+  table->Add("overlap", "%.1f %%", s.overlap_pct);
+  table->Add("launches per step", "%.0f (%.0f collectives)", s.launches,
+             s.collectives);
+}
+
+// What is accounted for, and what was resident: that is more, and of all ranks
+// in a process.
+void AddMemory(const Report& report, Table* table) {
+  table->Add("peak bytes in flight", "%s (%s)",
+             FormatBytes(report.peak_bytes_in_flight),
+             report.cap_bytes == 0
+                 ? "no cap"
+                 : absl::StrCat("cap ", FormatBytes(report.cap_bytes)));
+  table->AddBytes("memory per rank", report.peak_bytes_per_rank());
+  if (report.process_peak_bytes > 0) {
+    std::string text = FormatBytes(report.process_peak_bytes);
+    if (report.ranks_per_process > 1) {
+      absl::StrAppend(&text, " of the process with its ",
+                      report.ranks_per_process, " ranks");
+    }
+    if (report.save_bytes > 0) {
+      absl::StrAppend(&text, ", ", FormatBytes(report.save_bytes),
+                      " of it for saves");
+    }
+    table->Add("resident at the peak", "%s", text);
   }
-  return Line("resident at the peak", text);
+  table->Add("model state per rank", "%s; ZeRO-%d comes to %s",
+             FormatBytes(report.engine.state_bytes), report.zero,
+             FormatBytes(report.engine.due_bytes));
+  table->AddBytes("activations per rank", report.activation_bytes);
 }
 
-// Of gradients, where there is something to accumulate.
-std::string AccumulationLine(const Report& report) {
-  if (report.micro_batches == 1) return "";
-  return Line("accumulated gradients",
-              absl::StrFormat(
-                  "%s over %d micro-batches",
-                  FormatBytes(static_cast<double>(report.accumulated_bytes)),
-                  report.micro_batches));
-}
-
-// Where others than the given ones were chosen.
-std::string BucketLine(const Report& report) {
-  if (report.given_buckets == 0 || report.given_buckets == report.num_buckets) {
-    return "";
+// Lines that only some runs have.
+void AddOptional(const Report& report, Table* table) {
+  const commsched_engine_info_t& e = report.engine;
+  if (e.given_buckets != 0 && e.given_buckets != e.num_buckets) {
+    table->Add("buckets", "%d instead of %d: predicted step %s instead of %s",
+               e.num_buckets, e.given_buckets,
+               FormatSeconds(SecondsOf(e.step_ns)),
+               FormatSeconds(SecondsOf(e.given_step_ns)));
   }
-  return Line("buckets",
-              absl::StrFormat("%d instead of %d: predicted step %s instead of "
-                              "%s",
-                              report.num_buckets, report.given_buckets,
-                              FormatSeconds(report.chosen_step_s),
-                              FormatSeconds(report.given_step_s)));
-}
-
-// With ZeRO-3.
-std::string LiveLine(const Report& report) {
-  if (report.peak_live_bytes == 0) return "";
-  return Line(
-      "live buckets, measured",
-      absl::StrFormat("%s of %s",
-                      FormatBytes(static_cast<double>(report.peak_live_bytes)),
-                      FormatBytes(static_cast<double>(report.arena_bytes))));
-}
-
-// With --offload-optimizer.
-std::string OffloadLine(const Report& report) {
-  if (report.offloaded_bytes == 0) return "";
-  return Line(
-      "offloaded per rank",
-      absl::StrFormat("%s by way of %s; copies %s per step, %s exposed",
-                      FormatBytes(static_cast<double>(report.offloaded_bytes)),
-                      FormatBytes(static_cast<double>(report.staging_bytes)),
-                      FormatSeconds(report.copy_s),
-                      FormatSeconds(report.copy_exposed_s)));
-}
-
-// With loss scaling.
-std::string LossScaleLine(const Report& report) {
-  if (report.loss_scale == 1) return "";
-  return Line("loss scale", absl::StrFormat("%.0f", report.loss_scale));
-}
-
-// Also with clipping alone.
-std::string SkippedLine(const Report& report) {
-  if (report.skipped_steps == 0) return "";
-  return Line("skipped steps", absl::StrFormat("%d, gradients not finite",
-                                               report.skipped_steps));
-}
-
-std::string SaveLine(const Report& report) {
-  if (report.num_saves == 0) return "";
-  return Line(
-      "checkpoints",
-      absl::StrFormat("%d; each held a step up for %s, and %s for the "
-                      "one before",
-                      report.num_saves, FormatSeconds(report.save_copy_s),
-                      FormatSeconds(report.save_wait_s)));
+  if (report.peak_live_bytes > 0) {  // With ZeRO-3.
+    table->Add("live buckets, measured", "%s of %s",
+               FormatBytes(report.peak_live_bytes), FormatBytes(e.arena_bytes));
+  }
+  if (e.offloaded_bytes > 0) {
+    table->Add(
+        "offloaded per rank", "%s by way of %s; copies %s per step, %s exposed",
+        FormatBytes(e.offloaded_bytes), FormatBytes(e.staging_bytes),
+        FormatSeconds(report.copy_s), FormatSeconds(report.copy_exposed_s));
+  }
+  if (report.micro_batches > 1) {
+    table->Add("accumulated gradients", "%s over %d micro-batches",
+               FormatBytes(e.accumulated_bytes), report.micro_batches);
+  }
+  if (report.loss_scale != 1) {
+    table->Add("loss scale", "%.0f", report.loss_scale);
+  }
+  if (report.skipped_steps > 0) {  // Also with clipping alone.
+    table->Add("skipped steps", "%d, gradients not finite",
+               report.skipped_steps);
+  }
+  if (report.num_saves > 0) {
+    table->Add("checkpoints",
+               "%d; each held a step up for %s, and %s for the one before",
+               report.num_saves, FormatSeconds(report.save_copy_s),
+               FormatSeconds(report.save_wait_s));
+  }
 }
 
 }  // namespace
@@ -207,71 +205,58 @@ StepSummary Summarize(const std::vector<std::vector<StepRecord>>& ranks,
   const std::vector<StepRecord> all = WorstOfEachStep(ranks, excluded);
   std::vector<StepRecord> used;
   for (const StepRecord& record : all) {
-    if (record.step >= first_step) used.push_back(record);
+    if (record.metrics.step >= first_step) used.push_back(record);
   }
   if (used.empty()) used = all;
   StepSummary summary;
   summary.steps = static_cast<int64_t>(used.size());
-  summary.step_s = Median(used, [](const auto& r) { return r.step_s; });
-  summary.compute_s = Median(used, [](const auto& r) { return r.compute_s; });
-  summary.comm_s = Median(used, [](const auto& r) { return r.comm_s; });
-  summary.exposed_s = Median(used, [](const auto& r) { return r.exposed_s; });
+  const auto seconds = [&used](int64_t commsched_step_metrics_t::*ns) {
+    return MedianOver(used, [ns](const auto& m) { return SecondsOf(m.*ns); });
+  };
+  summary.step_s = seconds(&commsched_step_metrics_t::step_ns);
+  summary.compute_s = seconds(&commsched_step_metrics_t::compute_ns);
+  summary.comm_s = seconds(&commsched_step_metrics_t::comm_ns);
+  summary.exposed_s = seconds(&commsched_step_metrics_t::exposed_ns);
   if (!used.empty()) summary.blame = MeanBlame(used);
-  summary.overlap_pct = Median(used, Overlap);
-  summary.launches = Median(used, [](const auto& r) { return r.launches; });
+  summary.overlap_pct = MedianOver(used, Overlap);
+  summary.launches =
+      MedianOver(used, [](const auto& m) { return m.num_launches; });
   summary.collectives =
-      Median(used, [](const auto& r) { return r.collectives; });
+      MedianOver(used, [](const auto& m) { return m.num_collectives; });
   return summary;
 }
 
 std::string FormatTable(const Report& report) {
-  const std::string cap =
-      report.cap_bytes == 0
-          ? "no cap"
-          : absl::StrCat("cap ",
-                         FormatBytes(static_cast<double>(report.cap_bytes)));
-  const LowerBound& bound = report.bound;
   const std::string measured =
       report.step.steps == 0
           ? "no steady step was measured"
           : absl::StrFormat("median of %d steps, slowest rank",
                             report.step.steps);
-  std::string text =
-      absl::StrFormat("%d ranks, ZeRO-%d, %s, %s; %s\n", report.ranks,
-                      report.zero, report.model, report.schedule, measured);
-  absl::StrAppend(
-      &text, TimeLines(report),
-      Line("peak bytes in flight",
-           absl::StrCat(
-               FormatBytes(static_cast<double>(report.peak_bytes_in_flight)),
-               " (", cap, ")")),
-      Line("memory per rank",
-           FormatBytes(static_cast<double>(report.peak_bytes_per_rank()))),
-      ResidentLine(report),
-      Line("model state per rank",
-           absl::StrFormat("%s; ZeRO-%d comes to %s",
-                           FormatBytes(static_cast<double>(report.state_bytes)),
-                           report.zero,
-                           FormatBytes(static_cast<double>(report.due_bytes)))),
-      Line("activations per rank",
-           FormatBytes(static_cast<double>(report.activation_bytes))),
-      BucketLine(report), LiveLine(report), OffloadLine(report),
-      AccumulationLine(report), LossScaleLine(report), SkippedLine(report),
-      SaveLine(report),
-      Line("lower bound",
-           absl::StrFormat(
-               "%s (CPU %s, link %s, longest cycle %s, phases %s)",
-               FormatSeconds(bound.total_s), FormatSeconds(bound.compute_s),
-               FormatSeconds(bound.link_s), FormatSeconds(bound.cycle_s),
-               FormatSeconds(bound.phases_s))),
-      Line("predicted step", FormatSeconds(bound.predicted_s)),
-      Line("step / lower bound",
-           absl::StrFormat("%.3f", report.ratio_to_lower_bound())));
-  return text;
+  Table table;
+  AddTimes(report, &table);
+  AddMemory(report, &table);
+  AddOptional(report, &table);
+  const auto seconds = [](int64_t ns) { return FormatSeconds(SecondsOf(ns)); };
+  const commsched_prediction_t& bound = report.bound;
+  table.Add("lower bound", "%s (CPU %s, link %s, longest cycle %s, phases %s)",
+            seconds(bound.lower_bound_ns), seconds(bound.bound_compute_ns),
+            seconds(bound.bound_link_ns), seconds(bound.bound_cycle_ns),
+            seconds(bound.bound_phases_ns));
+  table.Add("predicted step", "%s", seconds(bound.step_ns));
+  table.Add("step / lower bound", "%.3f", report.ratio_to_lower_bound());
+  return absl::StrFormat("%d ranks, ZeRO-%d, %s, %s; %s\n%s", report.ranks,
+                         report.zero, report.model, report.schedule, measured,
+                         table.Take());
 }
 
 std::string FormatJson(const Report& report) {
   const StepSummary& s = report.step;
+  const commsched_engine_info_t& engine = report.engine;
+  const commsched_prediction_t& bound = report.bound;
+  nlohmann::ordered_json exposed_by;
+  for (const Cause& cause : kCauses) {
+    exposed_by[absl::StrCat(cause.name, "_s")] = s.blame.*cause.s;
+  }
   const nlohmann::ordered_json json = {
       {"ranks", report.ranks},
       {"zero", report.zero},
@@ -289,12 +274,7 @@ std::string FormatJson(const Report& report) {
       {"comm_s", s.comm_s},
       {"exposed_comm_s", s.exposed_s},
       {"exposed_mean_s", s.blame.total_s()},
-      {"exposed_by",
-       {{"cap_s", s.blame.cap_s},
-        {"dependency_s", s.blame.dependency_s},
-        {"order_s", s.blame.order_s},
-        {"link_s", s.blame.link_s},
-        {"straggler_s", s.blame.straggler_s}}},
+      {"exposed_by", exposed_by},
       {"overlap_pct", s.overlap_pct},
       {"launches_per_step", s.launches},
       {"collectives_per_step", s.collectives},
@@ -304,30 +284,30 @@ std::string FormatJson(const Report& report) {
       {"process_peak_bytes", report.process_peak_bytes},
       {"ranks_per_process", report.ranks_per_process},
       {"save_bytes", report.save_bytes},
-      {"parameter_bytes", report.parameter_bytes},
-      {"gradient_bytes", report.gradient_bytes},
-      {"optimizer_bytes", report.optimizer_bytes},
-      {"arena_bytes", report.arena_bytes},
+      {"parameter_bytes", engine.parameter_bytes},
+      {"gradient_bytes", engine.gradient_bytes},
+      {"optimizer_bytes", engine.optimizer_bytes},
+      {"arena_bytes", engine.arena_bytes},
       {"peak_live_bytes", report.peak_live_bytes},
       {"micro_batches", report.micro_batches},
-      {"accumulated_bytes", report.accumulated_bytes},
-      {"peak_model_state_bytes", report.state_bytes},
-      {"due_model_state_bytes", report.due_bytes},
+      {"accumulated_bytes", engine.accumulated_bytes},
+      {"peak_model_state_bytes", engine.state_bytes},
+      {"due_model_state_bytes", engine.due_bytes},
       {"activation_bytes", report.activation_bytes},
-      {"num_parameters", report.num_parameters},
-      {"num_buckets", report.num_buckets},
-      {"given_buckets", report.given_buckets},
-      {"given_step_s", report.given_step_s},
-      {"chosen_step_s", report.chosen_step_s},
-      {"lower_bound_s", report.bound.total_s},
-      {"bound_compute_s", report.bound.compute_s},
-      {"bound_link_s", report.bound.link_s},
-      {"bound_cycle_s", report.bound.cycle_s},
-      {"bound_phases_s", report.bound.phases_s},
-      {"predicted_step_s", report.bound.predicted_s},
+      {"num_parameters", engine.num_parameters},
+      {"num_buckets", engine.num_buckets},
+      {"given_buckets", engine.given_buckets},
+      {"given_step_s", SecondsOf(engine.given_step_ns)},
+      {"chosen_step_s", SecondsOf(engine.step_ns)},
+      {"lower_bound_s", SecondsOf(bound.lower_bound_ns)},
+      {"bound_compute_s", SecondsOf(bound.bound_compute_ns)},
+      {"bound_link_s", SecondsOf(bound.bound_link_ns)},
+      {"bound_cycle_s", SecondsOf(bound.bound_cycle_ns)},
+      {"bound_phases_s", SecondsOf(bound.bound_phases_ns)},
+      {"predicted_step_s", SecondsOf(bound.step_ns)},
       {"ratio_to_lower_bound", report.ratio_to_lower_bound()},
-      {"offloaded_bytes", report.offloaded_bytes},
-      {"staging_bytes", report.staging_bytes},
+      {"offloaded_bytes", engine.offloaded_bytes},
+      {"staging_bytes", engine.staging_bytes},
       {"copy_s", report.copy_s},
       {"copy_exposed_s", report.copy_exposed_s},
       {"loss_scale", report.loss_scale},

@@ -5,6 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "commsched/engine.h"
+#include "commsched/plan.h"
+#include "commsched/trace.h"
+#include "examples/trainer/units.h"
+
 namespace commsched::trainer {
 
 // What exposed communication is owed to: docs/blame.md.
@@ -22,14 +27,8 @@ struct BlameRecord {
 
 // One complete step of one rank, as its trace has it.
 struct StepRecord {
-  uint64_t step = 0;
-  double step_s = 0;     // From its begin to the next one's.
-  double compute_s = 0;  // Union of the compute intervals.
-  double comm_s = 0;     // Union of the communication intervals.
-  double exposed_s = 0;  // Communication while no compute ran.
-  BlameRecord blame;     // Adds up to it.
-  double launches = 0;
-  double collectives = 0;
+  commsched_step_metrics_t metrics = commsched_step_metrics_init();
+  commsched_blame_t blame = commsched_blame_init();
 };
 
 // The median over steps of each figure of the step's worst rank: the one whose
@@ -53,18 +52,6 @@ StepSummary Summarize(const std::vector<std::vector<StepRecord>>& ranks,
                       uint64_t first_step,
                       const std::vector<uint64_t>& excluded);
 
-// No step can be faster than this with these buckets, and why.
-struct LowerBound {
-  double total_s = 0;
-  double compute_s = 0;  // CPU time of all ranks / cores.
-  double link_s = 0;     // Busy time of one direction of a link.
-  double cycle_s = 0;    // Longest chain of dependencies.
-  double phases_s = 0;   // Sum over the phases between barriers.
-
-  // What this plan is predicted to take on these costs.
-  double predicted_s = 0;
-};
-
 // What a run ends with.
 struct Report {
   int64_t ranks = 0;
@@ -79,32 +66,24 @@ struct Report {
   double val_loss = 0;  // After the last step.
   double tokens_per_s = 0;
   StepSummary step;
-  LowerBound bound;
+  // No step can be faster than its bounds with these buckets; and what this
+  // plan is predicted to take. Both from the costs that were measured.
+  commsched_prediction_t bound = commsched_prediction_init();
   uint64_t peak_bytes_in_flight = 0;  // Most of any rank and step.
   uint64_t cap_bytes = 0;             // 0: none.
-  uint64_t parameter_bytes = 0;       // These seven: per rank.
-  uint64_t gradient_bytes = 0;
-  uint64_t optimizer_bytes = 0;
-  uint64_t arena_bytes = 0;        // Part of gradient_bytes below ZeRO-3.
-  uint64_t accumulated_bytes = 0;  // Part of gradient_bytes or arena_bytes.
-  uint64_t state_bytes = 0;        // All of these: the peak of model state.
-  uint64_t due_bytes = 0;          // What the stage comes to by definition.
-  uint64_t activation_bytes = 0;
+  // Of rank 0, as all others are: layout, memory, and buckets before they were
+  // merged or cut.
+  commsched_engine_info_t engine = commsched_engine_info_init();
+  uint64_t activation_bytes = 0;  // Per rank.
   // What the system has seen: the most that was resident of a process, with its
   // ranks and all that they do not account for; and how much of it saves took.
   uint64_t process_peak_bytes = 0;  // 0: not known.
   uint64_t save_bytes = 0;
   int64_t ranks_per_process = 1;
   uint64_t peak_live_bytes = 0;  // Seen, most of any rank; part of the arena.
-  uint64_t num_parameters = 0;
-  uint64_t num_buckets = 0;
-  uint64_t given_buckets = 0;    // Before they were merged or cut; 0: not.
-  double given_step_s = 0;       // Both predicted: with those, and with what
-  double chosen_step_s = 0;      // was chosen, before any op was measured.
-  uint64_t offloaded_bytes = 0;  // Per rank, in a file.
-  uint64_t staging_bytes = 0;    // Part of optimizer_bytes.
-  double copy_s = 0;  // Both: of a step's copies of that, mean over steps of
-  double copy_exposed_s = 0;  // the slowest rank; for which it had to wait.
+  double copy_s =
+      0;  // Both: of a step's copies to and from the pool, mean over
+  double copy_exposed_s = 0;  // steps of the slowest rank; which it waited for.
   double loss_scale = 1;      // After the last step.
   uint64_t skipped_steps = 0;
   int64_t num_saves = 0;
@@ -114,10 +93,12 @@ struct Report {
   std::string weights_sha256;
 
   uint64_t peak_bytes_per_rank() const {
-    return state_bytes + activation_bytes;
+    return engine.state_bytes + activation_bytes;
   }
   double ratio_to_lower_bound() const {
-    return bound.total_s > 0 ? step.step_s / bound.total_s : 0;
+    return bound.lower_bound_ns > 0
+               ? step.step_s / SecondsOf(bound.lower_bound_ns)
+               : 0;
   }
 };
 

@@ -3,9 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "examples/trainer/c_status.h"
+#include "examples/trainer/c_api.h"
 #include "examples/trainer/matmul.h"
-#include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
 namespace {
@@ -78,9 +77,7 @@ absl::StatusOr<commsched_attention_info_t> SequenceAttention::Measure(
   commsched_attention_info_t info = commsched_attention_info_init();
   if (options.sp == 1) return info;
   const commsched_attention_desc_t desc = Describe(options, index);
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_attention_get_info(&desc, &info)));
-  return info;
+  return Filled(info, commsched_attention_get_info, &desc);
 }
 
 commsched_attention_kernels_t SequenceAttention::Kernels() {
@@ -115,10 +112,7 @@ absl::Status SequenceAttention::Register(const Options& options, int64_t index,
   desc.kernels = &kernels;
   desc.memory = gpt->shared_attention_memory().data();
   desc.memory_bytes = gpt->shared_attention_memory().size_bytes();
-  commsched_attention_t* attention = nullptr;
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_attention_create(&desc, &attention)));
-  attention_.reset(attention);
+  TRAINER_CALL(commsched_attention_create(&desc, Out(attention_)));
 
   const Architecture& architecture = gpt->architecture();
   constexpr size_t kNorm = 2;
@@ -143,8 +137,8 @@ absl::Status SequenceAttention::Register(const Options& options, int64_t index,
     layer.num_input_gradients = kNorm;
     layers.push_back(layer);
   }
-  return FromEngine(commsched_attention_register(attention, model, "sp", group,
-                                                 layers.data(), layers.size()));
+  return FromC(commsched_attention_register(
+      attention_.get(), model, "sp", group, layers.data(), layers.size()));
 }
 
 absl::Status SequenceAttention::Run(commsched_engine_t* engine, int module,
@@ -178,18 +172,9 @@ absl::Status SequenceAttention::Run(commsched_engine_t* engine, int module,
     block.d_out_weight = g[kProjectionWeight];
     block.d_out_bias = g[kProjectionBias];
   }
-  return FromEngine(commsched_attention_run(attention_.get(), engine,
-                                            static_cast<uint32_t>(layer),
-                                            backward, micro_batch, &block));
-}
-
-absl::Status SequenceAttention::RunEmpty(commsched_engine_t* engine,
-                                         int module) {
-  if (!Has(module)) return absl::OkStatus();
-  const int64_t layer = gpt_->architecture().layer_of(module);
-  return FromEngine(commsched_attention_run(
-      attention_.get(), engine, static_cast<uint32_t>(layer), /*backward=*/0,
-      /*micro_batch=*/0, nullptr));
+  return FromC(commsched_attention_run(attention_.get(), engine,
+                                       static_cast<uint32_t>(layer), backward,
+                                       micro_batch, &block));
 }
 
 }  // namespace commsched::trainer

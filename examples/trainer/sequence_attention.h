@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "commsched/attention.h"
-#include "examples/trainer/handles.h"
+#include "examples/trainer/c_api.h"
 #include "examples/trainer/model.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/wide_parameters.h"
@@ -39,8 +39,6 @@ class SequenceAttention {
   absl::Status Run(commsched_engine_t* engine, int module, bool backward,
                    uint32_t micro_batch, ParameterView parameters,
                    GradientView gradients);
-  // Within a forward that computes nothing: the exchanges alone.
-  absl::Status RunEmpty(commsched_engine_t* engine, int module);
 
  private:
   commsched_attention_kernels_t Kernels();
@@ -48,9 +46,7 @@ class SequenceAttention {
     return attention_ != nullptr && gpt_->architecture().is_attention(module);
   }
 
-  std::unique_ptr<commsched_attention_t,
-                  HandleDelete<commsched_attention_destroy>>
-      attention_;
+  Handle<commsched_attention_t, commsched_attention_destroy> attention_;
   Gpt* gpt_ = nullptr;
   WideParameters* wide_ = nullptr;
 

@@ -2,8 +2,6 @@
 
 #include <openssl/evp.h>
 
-#include <algorithm>
-#include <bit>
 #include <cstdio>
 #include <cstdlib>
 
@@ -47,20 +45,6 @@ std::string Sha256::HexDigest() {
         "EVP_DigestFinal_ex");
   return absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(digest), size));
-}
-
-std::string WeightsSha256(std::vector<NamedWeights> weights) {
-  static_assert(std::endian::native == std::endian::little,
-                "the values are hashed as they lie in memory");
-  std::sort(weights.begin(), weights.end(),
-            [](const NamedWeights& a, const NamedWeights& b) {
-              return a.name < b.name;
-            });
-  Sha256 sha;
-  for (const NamedWeights& entry : weights) {
-    sha.Update(entry.values.data(), entry.values.size_bytes());
-  }
-  return sha.HexDigest();
 }
 
 }  // namespace commsched::trainer

@@ -3,9 +3,7 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <string>
-#include <vector>
 
 namespace commsched::trainer {
 
@@ -26,15 +24,6 @@ class Sha256 {
   };
   std::unique_ptr<void, Free> context_;  // EVP_MD_CTX.
 };
-
-struct NamedWeights {
-  std::string name;  // Hugging Face's.
-  std::span<const float> values;
-};
-
-// The identity of a model: SHA-256 over the little-endian fp32 values, without
-// padding, of the parameters in byte order of their names.
-std::string WeightsSha256(std::vector<NamedWeights> weights);
 
 }  // namespace commsched::trainer
 

@@ -23,7 +23,20 @@ class StepGate {
 
   // Whether the calling rank takes `step`. Each rank asks for `first`, then the
   // next, until it is refused.
-  bool Enter(int64_t step);
+  bool Enter(int64_t step) {
+    if (step >= end_) return false;
+    int64_t state = state_.load(std::memory_order_acquire);
+    for (;;) {
+      if (step < state / 2) return true;
+      if (state % 2 == 1) return false;
+      const bool closes = step > first_ && requested();
+      const int64_t next = closes ? state + 1 : state + 2;
+      if (state_.compare_exchange_weak(state, next,
+                                       std::memory_order_acq_rel)) {
+        return !closes;
+      }
+    }
+  }
 
   // Once a rank was refused: the number of the last step + 1.
   int64_t end() const { return state_.load(std::memory_order_acquire) / 2; }

@@ -75,9 +75,9 @@ absl::Status StepLog::Begin(int64_t first_step) {
   if (size == 0) return absl::OkStatus();
   int64_t kept = 0;
   if (first_step > 0) {
-    const absl::StatusOr<int64_t> bytes = BytesThroughStep(path_, first_step);
-    if (!bytes.ok()) return bytes.status();
-    kept = *bytes;
+    TRAINER_ASSIGN_OR_RETURN(const int64_t bytes,
+                             BytesThroughStep(path_, first_step));
+    kept = bytes;
   }
   if (kept < size && ftruncate(fileno(file_), kept) != 0) {
     return CannotWrite(path_, errno);

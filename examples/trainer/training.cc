@@ -1,12 +1,10 @@
 #include "examples/trainer/training.h"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,14 +13,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
-#include "examples/trainer/c_status.h"
+#include "examples/trainer/c_api.h"
 #include "examples/trainer/checkpoint.h"
 #include "examples/trainer/figures.h"
-#include "examples/trainer/gathered_log.h"
 #include "examples/trainer/job.h"
 #include "examples/trainer/job_gate.h"
 #include "examples/trainer/machine.h"
-#include "examples/trainer/masters.h"
 #include "examples/trainer/matmul.h"
 #include "examples/trainer/memory_watch.h"
 #include "examples/trainer/output_paths.h"
@@ -30,7 +26,6 @@
 #include "examples/trainer/rank.h"
 #include "examples/trainer/rank_log.h"
 #include "examples/trainer/rank_threads.h"
-#include "examples/trainer/status_macros.h"
 #include "examples/trainer/step_gate.h"
 #include "examples/trainer/step_log.h"
 #include "examples/trainer/units.h"
@@ -38,12 +33,6 @@
 
 namespace commsched::trainer {
 namespace {
-
-// Where a run begins: at a checkpoint, or at step 0 without one.
-struct Start {
-  RunIdentity identity;
-  Resumed resumed;
-};
 
 // How long ranks that show each other whether they are asked to end wait for
 // one that is late, before they begin anew.
@@ -55,8 +44,22 @@ std::chrono::seconds StragglingLimit(const Options& options) {
   return std::chrono::seconds(options.link.bytes_per_s > 0 ? 600 : 60);
 }
 
-// The run: ranks, and what their threads share. Threads write to their own
-// slots.
+// Where a run begins: at a checkpoint, or at step 0 without one.
+struct Start {
+  RunIdentity identity;
+  Resumed resumed;
+};
+
+// A rank of this process, and what its thread leaves for the report.
+struct LocalRank {
+  int64_t index = 0;  // Among all.
+  std::unique_ptr<Rank> rank;
+  std::unique_ptr<RankSaver> saver;  // Null: none.
+  std::atomic<bool> writes = false;  // It waits for the disk.
+  double last_loss = 0;
+};
+
+// The run: setup, loop and report, and what the threads of ranks share.
 class Run {
  public:
   Run(const Options& options, const Dataset& dataset, Start start,
@@ -66,63 +69,61 @@ class Run {
         job_(job),
         start_(std::move(start)),
         sampler_(dataset, options.seq, static_cast<uint64_t>(options.seed)),
-        last_losses_(static_cast<size_t>(job.count())),
-        writes_(static_cast<size_t>(job.count())),
-        savers_(static_cast<size_t>(job.count())),
+        ranks_(static_cast<size_t>(job.count())),
         gate_(start_.resumed.step, options.end_step(), hooks.end_early),
         validations_(options.ranks),
         bar_(stderr, options.steps, std::getenv("COMMSCHED_TERMINAL")) {}
 
-  absl::StatusOr<Report> Go();
+  absl::StatusOr<Report> Go() {
+    TRAINER_RETURN_IF_ERROR(SetUp());
+    TRAINER_RETURN_IF_ERROR(RunThreads());
+    TRAINER_RETURN_IF_ERROR(Finish());
+    return MakeReport();
+  }
 
  private:
-  absl::Status CreateRanks();
+  // Before the ranks' threads.
+  absl::Status SetUp();
+  absl::Status CheckOutputs() const;
   absl::Status CheckMemory() const;
-  absl::Status TrainRank(int64_t index);
-  absl::Status TrainSteps(int64_t index, RankLog* log);
+  std::unique_ptr<JobGate> MakeJobGate() const;
+
+  // On them, each rank's on its own.
+  absl::Status RunThreads();
+  absl::Status TrainRank(LocalRank& local);
+  absl::Status BuildRank(LocalRank& local);
+  absl::Status TrainSteps(LocalRank& local, RankLog* log);
+  absl::Status Save(LocalRank& local);
+  absl::Status Evaluate(LocalRank& local, int64_t steps_done);
   absl::Status CheckLoss(const char* what, double loss, int64_t steps) const;
-  absl::Status Evaluate(int64_t index, int64_t steps_done);
+  absl::Status PrintPlan();
+  void PrintValidations();
+
+  // After them.
+  absl::Status Finish();
+  absl::StatusOr<std::vector<RankFigures>> GatherFigures();
+  absl::StatusOr<Report> MakeReport();
+  void FillSteps(const std::vector<RankFigures>& ranks, Report* report) const;
+
   // Whether to evaluate before the last step is over.
-  bool EvaluatesAfter(int64_t step) const;
-  bool SavesAfter(int64_t step) const;
+  bool EvaluatesAfter(int64_t step) const {
+    return options_.eval_every > 0 && (step + 1) % options_.eval_every == 0 &&
+           step + 1 < options_.end_step();
+  }
+  bool SavesAfter(int64_t step) const {
+    if (options_.save_dir.empty()) return false;
+    return step + 1 == options_.end_step() ||
+           (options_.save_every > 0 && (step + 1) % options_.save_every == 0);
+  }
+  std::string TracePath(int64_t index) const {
+    return absl::StrFormat("%s/rank%d.json", options_.trace_dir, index);
+  }
   template <typename... Args>
   void Say(const absl::FormatSpec<Args...>& format, const Args&... args) {
     if (hooks_.out == nullptr) return;
     absl::FPrintF(hooks_.out, format, args...);
     std::fflush(hooks_.out);
   }
-  absl::Status PrintPlan();
-  void ShowProgress(int64_t step, double loss);
-  void PrintValidations();
-  absl::StatusOr<std::vector<RankFigures>> GatherFigures();
-  absl::Status Save(RankSaver* saver);
-  absl::StatusOr<Report> MakeReport();
-  void FillSteps(const std::vector<RankFigures>& ranks, Report* report) const;
-  absl::Status CheckOutputs() const;
-  std::string TracePath(int64_t index) const;
-  absl::Status LoadPlugin() const;
-  absl::Status OpenLog();
-  absl::Status WriteTraces();
-
-  const Options& options_;
-  const RunHooks& hooks_;
-  const Job& job_;
-  Start start_;  // The checkpoint: until all ranks have loaded it.
-  std::atomic<int64_t> num_built_{0};
-  std::atomic<int64_t> num_ready_{0};  // Ranks that nothing refused.
-  const Sampler sampler_;
-  // By rank, of those in this process.
-  std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<double> last_losses_;
-  std::vector<std::atomic<bool>> writes_;
-  std::vector<std::unique_ptr<RankSaver>> savers_;  // Null: none.
-  MemoryWatch memory_;
-  std::unique_ptr<StepLog> log_;           // Null: none here.
-  std::unique_ptr<GatheredLog> gathered_;  // Of processes, to it.
-  StepGate gate_;
-  std::unique_ptr<JobGate> job_gate_;  // Of a process, instead; else null.
-  Validations validations_;
-  double wall_s_ = 0;  // Of all steps, on rank 0's thread.
 
   bool Enters(int64_t step) {
     return job_gate_ ? job_gate_->Enter(step) : gate_.Enter(step);
@@ -135,269 +136,49 @@ class Run {
     if (!EndedEarly()) return 0;
     return job_gate_ ? job_gate_->signal() : hooks_.end_early->load();
   }
-  std::unique_ptr<JobGate> MakeJobGate();
-  size_t LocalOf(int64_t index) const {
-    return static_cast<size_t>(index - job_.first());
-  }
 
-  // Rank 0's thread, then the main one.
+  const Options& options_;
+  const RunHooks& hooks_;
+  const Job& job_;
+  Start start_;  // The checkpoint: until all ranks have loaded it.
+  const Sampler sampler_;
+  std::vector<LocalRank> ranks_;
+  std::atomic<int64_t> num_built_{0};
+  std::atomic<int64_t> num_ready_{0};  // Ranks that nothing refused.
+  MemoryWatch memory_;
+  std::unique_ptr<StepLog> log_;           // Null: none here.
+  std::unique_ptr<GatheredLog> gathered_;  // Of processes, to it.
+  StepGate gate_;
+  std::unique_ptr<JobGate> job_gate_;  // Of a process, instead; else null.
+  Validations validations_;
+
+  // Of rank 0's thread, then of the main one.
+  double wall_s_ = 0;  // Of all steps.
+  std::string weights_sha256_;
   ProgressBar bar_;
   double val_loss_ = 0;  // The last one printed.
 };
 
-bool Run::EvaluatesAfter(int64_t step) const {
-  return options_.eval_every > 0 && (step + 1) % options_.eval_every == 0 &&
-         step + 1 < options_.end_step();
-}
-
-bool Run::SavesAfter(int64_t step) const {
-  if (options_.save_dir.empty()) return false;
-  return step + 1 == options_.end_step() ||
-         (options_.save_every > 0 && (step + 1) % options_.save_every == 0);
-}
-
-absl::Status Run::CreateRanks() {
-  for (int64_t i = 0; i < job_.count(); ++i) {
-    absl::StatusOr<std::unique_ptr<Rank>> rank =
-        Rank::Create(options_, sampler_, job_.world(), job_.first() + i);
-    if (!rank.ok()) return rank.status();
-    ranks_.push_back(*std::move(rank));
-    if (i == 0) TRAINER_RETURN_IF_ERROR(CheckMemory());
-  }
-  return absl::OkStatus();
-}
-
-// Ranks share this machine. Looked at before any of them has the memory of its
-// model.
-absl::Status Run::CheckMemory() const {
-  const auto state_bytes = ranks_[0]->StateBytes();
-  if (!state_bytes.ok()) return state_bytes.status();
-  const auto activations =
-      static_cast<uint64_t>(ranks_[0]->model().activation_bytes());
-  const uint64_t rank = *state_bytes + activations;
-  const auto limit = static_cast<uint64_t>(PhysicalBytes());
-  const auto ranks =
-      static_cast<uint64_t>(NumSharing(options_, ranks_[0]->context()));
-  if (rank <= limit / ranks) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "%d ranks take %d bytes of memory, each %d of model state and %d of "
-      "activations; the machine has %d",
-      ranks, ranks * rank, *state_bytes, activations, limit));
-}
-
-absl::StatusOr<Report> Run::Go() {
+absl::Status Run::SetUp() {
   TRAINER_RETURN_IF_ERROR(CheckOutputs());
-  TRAINER_RETURN_IF_ERROR(LoadPlugin());
-  TRAINER_RETURN_IF_ERROR(OpenLog());
-  TRAINER_RETURN_IF_ERROR(CreateRanks());
-  const absl::Status status = RunRanks(
-      job_.count(),
-      {.first = job_.first(),
-       .run = [this](int64_t rank) { return TrainRank(job_.first() + rank); },
-       .abort =
-           [this](int64_t rank, const absl::Status& reason) {
-             ranks_[static_cast<size_t>(rank)]->Abort(reason);
-           },
-       .on_failure =
-           [this](const absl::Status& failure) {
-             bar_.Erase();
-             hooks_.on_failure(failure);
-           },
-       .writes =
-           [this](int64_t rank) {
-             return writes_[static_cast<size_t>(rank)].load();
-           },
-       .straggling = StragglingLimit(options_)});
-  bar_.Clear();
-  if (!status.ok()) return status;
-  if (job_.has_processes()) {
-    // What the others have saved is there, which takes as long as it does.
-    const auto ended = Gather(ranks_[0]->context(), "ended", "");
-    if (!ended.ok()) return ended.status();
+  if (!options_.plugin.empty()) {
+    TRAINER_CALL(commsched_plugin_load(options_.plugin.c_str(),
+                                       COMMSCHED_PLUGIN_REQUIRED));
   }
-  PrintValidations();
-  if (!options_.trace_dir.empty()) TRAINER_RETURN_IF_ERROR(WriteTraces());
-  if (!options_.export_path.empty() && job_.leads()) {
-    TRAINER_RETURN_IF_ERROR(ExportWeights(options_.save_dir, options_));
+  if (!options_.log_path.empty() && job_.leads()) {
+    TRAINER_ASSIGN_OR_RETURN(log_,
+                             StepLog::Create(options_.log_path, options_.ranks,
+                                             options_.batch * options_.seq));
   }
-  if (gathered_ != nullptr) gathered_->Finish();
-  if (log_ != nullptr) TRAINER_RETURN_IF_ERROR(log_->Close());
-  if (options_.blame) {
-    const absl::StatusOr<std::string> text = ranks_[0]->Blame();
-    if (!text.ok()) return text.status();
-    Say("%s\n", *text);
-  }
-  return MakeReport();
-}
-
-absl::Status Run::TrainRank(int64_t index) {
-  Rank& rank = *ranks_[LocalOf(index)];
-  TRAINER_RETURN_IF_ERROR(rank.Build(start_.resumed.checkpoint.get()));
-  if (hooks_.on_built) hooks_.on_built();
-  // Open files keep their room on the disk when a save has removed them.
-  if (num_built_.fetch_add(1) + 1 == job_.count()) {
-    start_.resumed.checkpoint.reset();
-  }
-  std::unique_ptr<RankSaver>& saver = savers_[LocalOf(index)];
-  if (!options_.save_dir.empty()) {
-    memory_.BeforeSaver();
-    absl::StatusOr<std::unique_ptr<RankSaver>> created = RankSaver::Create(
-        options_, start_.identity, rank.engine(), &writes_[LocalOf(index)]);
-    if (!created.ok()) return created.status();
-    saver = *std::move(created);
-    memory_.AfterSaver();
-  }
-  // The log of an earlier run stays as it is where this one is refused.
-  if (num_ready_.fetch_add(1) + 1 == job_.count() && log_ != nullptr) {
-    TRAINER_RETURN_IF_ERROR(log_->Begin(start_.resumed.step));
-  }
-  if (index == 0) TRAINER_RETURN_IF_ERROR(PrintPlan());
-  if (!options_.log_path.empty() && job_.has_processes()) {
-    gathered_ = std::make_unique<GatheredLog>(rank.context(), log_.get());
-  }
-  StepSink* const sink = gathered_ != nullptr
-                             ? static_cast<StepSink*>(gathered_.get())
-                             : log_.get();
-  RankLog log(sink, rank, index, start_.resumed.step);
-  const auto begin = std::chrono::steady_clock::now();
-  TRAINER_RETURN_IF_ERROR(TrainSteps(index, &log));
-  if (index == 0) {
-    const std::chrono::duration<double> wall =
-        std::chrono::steady_clock::now() - begin;
-    wall_s_ = wall.count();
-  }
-  // A checkpoint is what an impatient caller would miss most.
-  if (EndedEarly() && saver != nullptr) {
-    TRAINER_RETURN_IF_ERROR(saver->Wait());
-  }
-  TRAINER_RETURN_IF_ERROR(Evaluate(index, End()));
-  TRAINER_RETURN_IF_ERROR(log.Finish());
-  return saver == nullptr ? absl::OkStatus() : saver->Wait();
-}
-
-std::unique_ptr<JobGate> Run::MakeJobGate() {
-  commsched_context_t* const context = ranks_[0]->context();
-  return std::make_unique<JobGate>(
-      start_.resumed.step, options_.end_step(), hooks_.end_early,
-      [context](const JobGate::Shown& mine)
-          -> absl::StatusOr<std::vector<JobGate::Shown>> {
-        const absl::StatusOr<std::vector<std::string>> shown =
-            Gather(context, "gate",
-                   absl::string_view(reinterpret_cast<const char*>(&mine),
-                                     sizeof(mine)),
-                   kGateTimeout);
-        if (!shown.ok()) return shown.status();
-        std::vector<JobGate::Shown> all(shown->size());
-        for (size_t rank = 0; rank < all.size(); ++rank) {
-          const std::string& bytes = (*shown)[rank];
-          if (bytes.size() != sizeof(mine)) {
-            return absl::DataLossError("a rank shows something else");
-          }
-          std::memcpy(&all[rank], bytes.data(), sizeof(mine));
-        }
-        return all;
-      });
-}
-
-absl::Status Run::TrainSteps(int64_t index, RankLog* log) {
-  if (job_.has_processes()) job_gate_ = MakeJobGate();
-  Rank& rank = *ranks_[LocalOf(index)];
-  RankSaver* const saver = savers_[LocalOf(index)].get();
-  int64_t step = start_.resumed.step;
-  for (; Enters(step); ++step) {
-    // Of the step before, which turned out not to be the last.
-    if (step > start_.resumed.step && EvaluatesAfter(step - 1)) {
-      TRAINER_RETURN_IF_ERROR(Evaluate(index, step));
-    }
-    log->Begin();
-    const absl::StatusOr<double> loss = rank.Step(step);
-    if (!loss.ok()) return loss.status();
-    TRAINER_RETURN_IF_ERROR(log->End(step, *loss));
-    TRAINER_RETURN_IF_ERROR(CheckLoss("loss", *loss, step + 1));
-    last_losses_[LocalOf(index)] = *loss;
-    if (index == 0) ShowProgress(step, *loss);
-    if (SavesAfter(step)) TRAINER_RETURN_IF_ERROR(Save(saver));
-  }
-  const bool saved = saver == nullptr || SavesAfter(step - 1);
-  return saved ? absl::OkStatus() : Save(saver);
-}
-
-absl::Status Run::Save(RankSaver* saver) {
-  if (saver->stalls().empty()) memory_.BeforeFirstSave();
-  return saver->Save();
-}
-
-absl::Status Run::CheckLoss(const char* what, double loss,
-                            int64_t steps) const {
-  if (std::isfinite(loss) || options_.allow_nan) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrFormat(
-      "%s after step %d is %f, which is not finite; a lower --lr or --clip may "
-      "help; --allow-nan continues",
-      what, steps, std::fabs(loss)));
-}
-
-absl::Status Run::Evaluate(int64_t index, int64_t steps_done) {
-  Rank& rank = *ranks_[LocalOf(index)];
-  const absl::StatusOr<double> loss = rank.Evaluate();
-  if (!loss.ok()) return loss.status();
-  TRAINER_RETURN_IF_ERROR(CheckLoss("val_loss", *loss, steps_done));
-  if (!job_.has_processes()) {
-    validations_.Add(index, steps_done, *loss);
-    return absl::OkStatus();
-  }
-  // A run that ends early waits for checkpoints first, each as long as its disk
-  // takes.
-  const absl::StatusOr<std::vector<std::string>> all = Gather(
-      rank.context(), "val_loss",
-      absl::string_view(reinterpret_cast<const char*>(&*loss), sizeof(double)),
-      EndedEarly() ? std::chrono::nanoseconds(0) : job_.timeout());
-  if (!all.ok()) return all.status();
-  for (size_t other = 0; other < all->size(); ++other) {
-    double part = 0;
-    if ((*all)[other].size() != sizeof(part)) {
-      return absl::DataLossError("a rank shows something else than val_loss");
-    }
-    std::memcpy(&part, (*all)[other].data(), sizeof(part));
-    validations_.Add(static_cast<int64_t>(other), steps_done, part);
+  for (LocalRank& local : ranks_) {
+    local.index = job_.first() + (&local - ranks_.data());
+    TRAINER_ASSIGN_OR_RETURN(
+        local.rank,
+        Rank::Create(options_, sampler_, job_.world(), local.index));
+    // Before any has the memory of its model.
+    if (&local == &ranks_.front()) TRAINER_RETURN_IF_ERROR(CheckMemory());
   }
   return absl::OkStatus();
-}
-
-absl::Status Run::PrintPlan() {
-  const auto info = ranks_[0]->Info();
-  if (!info.ok()) return info.status();
-  const auto plan = ranks_[0]->PlanInfo();
-  if (!plan.ok()) return plan.status();
-  Say("%s: %d parameters in %d buckets; %d ranks, ZeRO-%d; %d collectives in "
-      "%d launches per step\n"
-      "matrix products: %s\n",
-      options_.model, info->num_parameters, info->num_buckets, options_.ranks,
-      options_.zero, plan->num_collectives, plan->num_launches,
-      MatmulLibrary());
-  if (options_.explain) {
-    const absl::StatusOr<std::string> text = ranks_[0]->Explain();
-    if (!text.ok()) return text.status();
-    Say("%s\n", *text);
-  }
-  if (options_.describe) {
-    const absl::StatusOr<std::string> text = ranks_[0]->Describe();
-    if (!text.ok()) return text.status();
-    Say("%s\n", *text);
-  }
-  return absl::OkStatus();
-}
-
-void Run::ShowProgress(int64_t step, double loss) {
-  PrintValidations();
-  bar_.Update(step + 1, absl::StrFormat("loss %.3f", loss));
-}
-
-void Run::PrintValidations() {
-  while (const auto validation = validations_.Take()) {
-    val_loss_ = validation->loss;
-    bar_.Clear();
-    Say("step %d: val_loss %.4f\n", validation->steps_done, val_loss_);
-  }
 }
 
 // Before the run, whose work would otherwise be lost.
@@ -416,61 +197,237 @@ absl::Status Run::CheckOutputs() const {
   return CheckExportPath(options_);
 }
 
-std::string Run::TracePath(int64_t index) const {
-  return absl::StrFormat("%s/rank%d.json", options_.trace_dir, index);
+// Ranks share this machine.
+absl::Status Run::CheckMemory() const {
+  const Rank& first = *ranks_[0].rank;
+  TRAINER_ASSIGN_OR_RETURN(const uint64_t state_bytes, first.StateBytes());
+  const auto activations =
+      static_cast<uint64_t>(first.model().activation_bytes());
+  const uint64_t rank = state_bytes + activations;
+  const auto limit = static_cast<uint64_t>(PhysicalBytes());
+  const auto ranks =
+      static_cast<uint64_t>(NumSharing(options_, first.context()));
+  if (rank <= limit / ranks) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%d ranks take %d bytes of memory, each %d of model state and %d of "
+      "activations; the machine has %d",
+      ranks, ranks * rank, state_bytes, activations, limit));
 }
 
-absl::Status Run::LoadPlugin() const {
-  if (options_.plugin.empty()) return absl::OkStatus();
-  return FromCore(commsched_plugin_load(options_.plugin.c_str(),
-                                        COMMSCHED_PLUGIN_REQUIRED));
+absl::Status Run::RunThreads() {
+  const auto local = [this](int64_t rank) -> LocalRank& {
+    return ranks_[static_cast<size_t>(rank)];
+  };
+  const absl::Status status = RunRanks(
+      job_.count(),
+      {.first = job_.first(),
+       .run = [&](int64_t rank) { return TrainRank(local(rank)); },
+       .abort =
+           [&](int64_t rank, const absl::Status& reason) {
+             local(rank).rank->Abort(reason);
+           },
+       .on_failure =
+           [this](const absl::Status& failure) {
+             bar_.Erase();
+             hooks_.on_failure(failure);
+           },
+       .writes = [&](int64_t rank) { return local(rank).writes.load(); },
+       .straggling = StragglingLimit(options_)});
+  bar_.Clear();
+  return status;
 }
 
-absl::Status Run::OpenLog() {
-  if (options_.log_path.empty() || !job_.leads()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<StepLog>> log = StepLog::Create(
-      options_.log_path, options_.ranks, options_.batch * options_.seq);
-  if (!log.ok()) return log.status();
-  log_ = *std::move(log);
+absl::Status Run::TrainRank(LocalRank& local) {
+  Rank& rank = *local.rank;
+  TRAINER_RETURN_IF_ERROR(BuildRank(local));
+  const bool is_first = local.index == 0;
+  if (is_first) TRAINER_RETURN_IF_ERROR(PrintPlan());
+  StepSink* sink = log_.get();
+  if (job_.has_processes()) {
+    job_gate_ = MakeJobGate();
+    if (!options_.log_path.empty()) {
+      gathered_ = std::make_unique<GatheredLog>(rank.context(), log_.get());
+      sink = gathered_.get();
+    }
+  }
+  RankLog log(sink, rank, local.index, start_.resumed.step);
+  const auto begin = std::chrono::steady_clock::now();
+  TRAINER_RETURN_IF_ERROR(TrainSteps(local, &log));
+  if (is_first) wall_s_ = SecondsSince(begin);
+  // A checkpoint is what an impatient caller would miss most.
+  if (EndedEarly() && local.saver != nullptr) {
+    TRAINER_RETURN_IF_ERROR(local.saver->Wait());
+  }
+  TRAINER_RETURN_IF_ERROR(Evaluate(local, End()));
+  TRAINER_RETURN_IF_ERROR(log.Finish());
+  TRAINER_ASSIGN_OR_RETURN(std::string digest, rank.WeightsSha256());
+  if (is_first) weights_sha256_ = std::move(digest);
+  return local.saver == nullptr ? absl::OkStatus() : local.saver->Wait();
+}
+
+absl::Status Run::BuildRank(LocalRank& local) {
+  TRAINER_RETURN_IF_ERROR(local.rank->Build(start_.resumed.checkpoint.get()));
+  if (hooks_.on_built) hooks_.on_built();
+  // Open files keep their room on the disk when a save has removed them.
+  if (num_built_.fetch_add(1) + 1 == job_.count()) {
+    start_.resumed.checkpoint.reset();
+  }
+  if (!options_.save_dir.empty()) {
+    memory_.BeforeSaver();
+    TRAINER_ASSIGN_OR_RETURN(
+        local.saver, RankSaver::Create(options_, start_.identity,
+                                       local.rank->engine(), &local.writes));
+    memory_.AfterSaver();
+  }
+  // The log of an earlier run stays as it is where this one is refused.
+  const bool all_ready = num_ready_.fetch_add(1) + 1 == job_.count();
+  if (!all_ready || log_ == nullptr) return absl::OkStatus();
+  return log_->Begin(start_.resumed.step);
+}
+
+std::unique_ptr<JobGate> Run::MakeJobGate() const {
+  commsched_context_t* const context = ranks_[0].rank->context();
+  return std::make_unique<JobGate>(
+      start_.resumed.step, options_.end_step(), hooks_.end_early,
+      [context](const JobGate::Shown& mine) {
+        return GatherValues(context, "gate", mine, kGateTimeout);
+      });
+}
+
+absl::Status Run::TrainSteps(LocalRank& local, RankLog* log) {
+  int64_t step = start_.resumed.step;
+  for (; Enters(step); ++step) {
+    // Of the step before, which turned out not to be the last.
+    if (step > start_.resumed.step && EvaluatesAfter(step - 1)) {
+      TRAINER_RETURN_IF_ERROR(Evaluate(local, step));
+    }
+    log->Begin();
+    TRAINER_ASSIGN_OR_RETURN(const double loss, local.rank->Step(step));
+    TRAINER_RETURN_IF_ERROR(log->End(step, loss));
+    TRAINER_RETURN_IF_ERROR(CheckLoss("loss", loss, step + 1));
+    local.last_loss = loss;
+    if (local.index == 0) {
+      PrintValidations();
+      bar_.Update(step + 1, absl::StrFormat("loss %.3f", loss));
+    }
+    if (SavesAfter(step)) TRAINER_RETURN_IF_ERROR(Save(local));
+  }
+  const bool saved = local.saver == nullptr || SavesAfter(step - 1);
+  return saved ? absl::OkStatus() : Save(local);
+}
+
+absl::Status Run::Save(LocalRank& local) {
+  if (local.saver->stalls().empty()) memory_.BeforeFirstSave();
+  return local.saver->Save();
+}
+
+absl::Status Run::CheckLoss(const char* what, double loss,
+                            int64_t steps) const {
+  if (std::isfinite(loss) || options_.allow_nan) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrFormat(
+      "%s after step %d is %f, which is not finite; a lower --lr or --clip may "
+      "help; --allow-nan continues",
+      what, steps, std::fabs(loss)));
+}
+
+absl::Status Run::Evaluate(LocalRank& local, int64_t steps_done) {
+  TRAINER_ASSIGN_OR_RETURN(const double loss, local.rank->Evaluate());
+  TRAINER_RETURN_IF_ERROR(CheckLoss("val_loss", loss, steps_done));
+  if (!job_.has_processes()) {
+    validations_.Add(local.index, steps_done, loss);
+    return absl::OkStatus();
+  }
+  // A run that ends early waits for checkpoints first, each as long as its disk
+  // takes.
+  TRAINER_ASSIGN_OR_RETURN(
+      const std::vector<double> all,
+      GatherValues(
+          local.rank->context(), "val_loss", loss,
+          EndedEarly() ? std::chrono::nanoseconds(0) : job_.timeout()));
+  for (size_t other = 0; other < all.size(); ++other) {
+    validations_.Add(static_cast<int64_t>(other), steps_done, all[other]);
+  }
   return absl::OkStatus();
 }
 
-absl::Status Run::WriteTraces() {
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    TRAINER_RETURN_IF_ERROR(ranks_[i]->WriteTrace(
-        TracePath(job_.first() + static_cast<int64_t>(i))));
+absl::Status Run::PrintPlan() {
+  const Rank& rank = *ranks_[0].rank;
+  TRAINER_ASSIGN_OR_RETURN(const commsched_engine_info_t info, rank.Info());
+  TRAINER_ASSIGN_OR_RETURN(const commsched_plan_info_t plan, rank.PlanInfo());
+  Say("%s: %d parameters in %d buckets; %d ranks, ZeRO-%d; %d collectives in "
+      "%d launches per step\n"
+      "matrix products: %s\n",
+      options_.model, info.num_parameters, info.num_buckets, options_.ranks,
+      options_.zero, plan.num_collectives, plan.num_launches, MatmulLibrary());
+  if (options_.explain) {
+    TRAINER_ASSIGN_OR_RETURN(const std::string text, rank.Explain());
+    Say("%s\n", text);
   }
-  Say("traces: %s/rank*.json\n", options_.trace_dir);
+  if (options_.describe) {
+    TRAINER_ASSIGN_OR_RETURN(const std::string text, rank.Describe());
+    Say("%s\n", text);
+  }
+  return absl::OkStatus();
+}
+
+void Run::PrintValidations() {
+  while (const auto validation = validations_.Take()) {
+    val_loss_ = validation->loss;
+    bar_.Clear();
+    Say("step %d: val_loss %.4f\n", validation->steps_done, val_loss_);
+  }
+}
+
+absl::Status Run::Finish() {
+  if (job_.has_processes()) {
+    // What the others have saved is there, which takes as long as it does.
+    TRAINER_RETURN_IF_ERROR(
+        Gather(ranks_[0].rank->context(), "ended", "").status());
+  }
+  PrintValidations();
+  if (!options_.trace_dir.empty()) {
+    for (const LocalRank& local : ranks_) {
+      TRAINER_RETURN_IF_ERROR(local.rank->WriteTrace(TracePath(local.index)));
+    }
+    Say("traces: %s/rank*.json\n", options_.trace_dir);
+  }
+  if (!options_.export_path.empty() && job_.leads()) {
+    TRAINER_RETURN_IF_ERROR(ExportWeights(options_.save_dir, options_));
+  }
+  if (gathered_ != nullptr) gathered_->Finish();
+  if (log_ != nullptr) TRAINER_RETURN_IF_ERROR(log_->Close());
+  if (!options_.blame) return absl::OkStatus();
+  TRAINER_ASSIGN_OR_RETURN(const std::string text, ranks_[0].rank->Blame());
+  Say("%s\n", text);
   return absl::OkStatus();
 }
 
 // By rank, of all of them.
 absl::StatusOr<std::vector<RankFigures>> Run::GatherFigures() {
   std::vector<RankFigures> all;
-  for (size_t local = 0; local < ranks_.size(); ++local) {
-    absl::StatusOr<RankFigures> figures =
-        FiguresOf(*ranks_[local], last_losses_[local], savers_[local].get());
-    if (!figures.ok()) return figures.status();
-    figures->process_peak_bytes = memory_.PeakBytes();
-    figures->save_bytes = memory_.SaveBytes();
-    all.push_back(*std::move(figures));
+  for (const LocalRank& local : ranks_) {
+    TRAINER_ASSIGN_OR_RETURN(
+        RankFigures figures,
+        FiguresOf(*local.rank, local.last_loss, local.saver.get()));
+    figures.process_peak_bytes = memory_.PeakBytes();
+    figures.save_bytes = memory_.SaveBytes();
+    all.push_back(std::move(figures));
   }
   if (!job_.has_processes()) return all;
-  const absl::StatusOr<std::vector<std::string>> shown = Gather(
-      ranks_[0]->context(), "figures", EncodeFigures(all[0]), job_.timeout());
-  if (!shown.ok()) return shown.status();
+  TRAINER_ASSIGN_OR_RETURN(const std::vector<std::string> shown,
+                           Gather(ranks_[0].rank->context(), "figures",
+                                  EncodeFigures(all[0]), job_.timeout()));
   all.clear();
-  for (const std::string& bytes : *shown) {
-    absl::StatusOr<RankFigures> figures = DecodeFigures(bytes);
-    if (!figures.ok()) return figures.status();
-    all.push_back(*std::move(figures));
+  for (const std::string& bytes : shown) {
+    TRAINER_ASSIGN_OR_RETURN(all.emplace_back(), DecodeFigures(bytes));
   }
   return all;
 }
 
 absl::StatusOr<Report> Run::MakeReport() {
-  const absl::StatusOr<std::vector<RankFigures>> ranks = GatherFigures();
-  if (!ranks.ok()) return ranks.status();
+  TRAINER_ASSIGN_OR_RETURN(const std::vector<RankFigures> ranks,
+                           GatherFigures());
+  const Rank& rank = *ranks_[0].rank;
   Report report;
   report.ranks = options_.ranks;
   report.zero = options_.zero;
@@ -482,73 +439,36 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.micro_batches = options_.micro_batches;
   report.cap_bytes = options_.cap_bytes;
   report.val_loss = val_loss_;
-  for (const RankFigures& rank : *ranks) {
-    report.loss += rank.last_loss / static_cast<double>(options_.ranks);
-  }
-  const auto info = ranks_[0]->Info();
-  if (!info.ok()) return info.status();
-  report.num_parameters = info->num_parameters;
-  report.num_buckets = info->num_buckets;
-  report.given_buckets = info->given_buckets;
-  report.given_step_s = static_cast<double>(info->given_step_ns) * 1e-9;
-  report.chosen_step_s = static_cast<double>(info->step_ns) * 1e-9;
-  report.parameter_bytes = info->parameter_bytes;
-  report.gradient_bytes = info->gradient_bytes;
-  report.optimizer_bytes = info->optimizer_bytes;
-  report.arena_bytes = info->arena_bytes;
-  report.accumulated_bytes = info->accumulated_bytes;
-  report.state_bytes = info->state_bytes;
-  report.due_bytes = info->due_bytes;
-  report.offloaded_bytes = info->offloaded_bytes;
-  report.staging_bytes = info->staging_bytes;
-  report.activation_bytes =
-      static_cast<uint64_t>(ranks_[0]->model().activation_bytes());
-  const auto plan = ranks_[0]->PlanInfo();
-  if (!plan.ok()) return plan.status();
-  report.plan_fingerprint = absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(plan->fingerprint), 16));
-  const absl::StatusOr<std::string> digest = MastersSha256(ranks_, job_);
-  if (!digest.ok()) return digest.status();
-  report.weights_sha256 = *digest;
-  const auto loss_scale = ranks_[0]->LossScale();
-  if (!loss_scale.ok()) return loss_scale.status();
-  report.loss_scale = loss_scale->scale;
-  report.skipped_steps = loss_scale->skipped_steps;
-  if (!options_.save_dir.empty()) {
-    report.num_saves = static_cast<int64_t>(savers_[0]->stalls().size());
-    std::vector<std::vector<RankSaver::Stall>> stalls;
-    for (const RankFigures& rank : *ranks) stalls.push_back(rank.stalls);
-    const RankSaver::Stall stall = SummarizeStalls(stalls);
-    report.save_copy_s = stall.copy_s;
-    report.save_wait_s = stall.wait_s;
-  }
   report.ranks_per_process = job_.count();
-  FillMemory(*ranks, &report);
-  FillSteps(*ranks, &report);
-  FillCopies(*ranks, static_cast<double>(End() - start_.resumed.step), &report);
-  TRAINER_RETURN_IF_ERROR(
-      FillBound(*ranks, options_, ranks_[0].get(), &report));
+  report.weights_sha256 = weights_sha256_;
+  TRAINER_ASSIGN_OR_RETURN(report.engine, rank.Info());
+  report.activation_bytes =
+      static_cast<uint64_t>(rank.model().activation_bytes());
+  TRAINER_ASSIGN_OR_RETURN(const commsched_plan_info_t plan, rank.PlanInfo());
+  report.plan_fingerprint = absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(plan.fingerprint), 16));
+  TRAINER_ASSIGN_OR_RETURN(const commsched_engine_loss_scale_info_t loss_scale,
+                           rank.LossScale());
+  report.loss_scale = loss_scale.scale;
+  report.skipped_steps = loss_scale.skipped_steps;
+  FillFigures(ranks, End() - start_.resumed.step, &report);
+  FillSteps(ranks, &report);
+  TRAINER_RETURN_IF_ERROR(FillBound(ranks, options_, rank, &report));
   return report;
 }
 
 void Run::FillSteps(const std::vector<RankFigures>& ranks,
                     Report* report) const {
   std::vector<std::vector<StepRecord>> records;
-  for (const RankFigures& rank : ranks) {
-    records.push_back(rank.steps);
-    report->peak_bytes_in_flight =
-        std::max(report->peak_bytes_in_flight, rank.peak_bytes_in_flight);
-    report->peak_live_bytes =
-        std::max(report->peak_live_bytes, rank.peak_live_bytes);
-  }
+  for (const RankFigures& rank : ranks) records.push_back(rank.steps);
   // A step before a validation or a save seems to last until that is over. The
   // trace counts the steps of this run.
   std::vector<uint64_t> excluded;
   for (const StepRecord& record : records[0]) {
     const int64_t step =
-        start_.resumed.step + static_cast<int64_t>(record.step);
+        start_.resumed.step + static_cast<int64_t>(record.metrics.step);
     if (EvaluatesAfter(step) || SavesAfter(step)) {
-      excluded.push_back(record.step);
+      excluded.push_back(record.metrics.step);
     }
   }
   report->step = Summarize(records, kWarmupSteps, excluded);
@@ -569,13 +489,13 @@ absl::StatusOr<Report> StartAndGo(const Options& options,
     TRAINER_RETURN_IF_ERROR(job.TakeFromRank0(&start.identity.name));
   }
   if (!options.resume_dir.empty()) {
-    absl::StatusOr<Resumed> resumed = OpenForResume(options, start.identity);
-    if (!resumed.ok()) return resumed.status();
-    for (const std::string& remark : resumed->remarks) {
+    TRAINER_ASSIGN_OR_RETURN(Resumed resumed,
+                             OpenForResume(options, start.identity));
+    for (const std::string& remark : resumed.remarks) {
       if (!job.leads()) break;
       absl::FPrintF(stderr, "commsched-train: %s\n", remark);
     }
-    start.resumed = *std::move(resumed);
+    start.resumed = std::move(resumed);
   }
   return Run(options, dataset, std::move(start), hooks, job).Go();
 }
@@ -586,9 +506,8 @@ absl::StatusOr<Report> StartAndGo(const Options& options,
   if (hooks.job != nullptr) {
     return StartAndGo(options, dataset, hooks, *hooks.job);
   }
-  const absl::StatusOr<Job> job = Job::OfThreads(options);
-  if (!job.ok()) return job.status();
-  return StartAndGo(options, dataset, hooks, *job);
+  TRAINER_ASSIGN_OR_RETURN(const Job job, Job::OfThreads(options));
+  return StartAndGo(options, dataset, hooks, job);
 }
 
 }  // namespace

@@ -1,15 +1,16 @@
 #include "examples/trainer/units.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
 namespace {
@@ -27,6 +28,11 @@ constexpr Unit kTimesInNs[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
 
 // The largest value that is accepted: 2^62, so that sums of two fit as well.
 constexpr double kLimit = 0x1p62;
+
+absl::Status NotA(absl::string_view text, absl::string_view accepted) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' is not ", accepted));
+}
 
 // A plain non-negative decimal number and a unit; the first unit that ends the
 // text counts.
@@ -46,19 +52,13 @@ absl::StatusOr<double> ParseQuantity(absl::string_view text,
     }
     break;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is not ", accepted));
+  return NotA(text, accepted);
 }
 
 constexpr absl::string_view kAcceptedBytes =
     "a number of bytes, such as 65536, 64KiB, 1MiB or 2GiB";
 constexpr absl::string_view kAcceptedLink =
     "bandwidth,latency, such as 1Gbit,100us (Kbit, Mbit, Gbit; ns, us, ms, s)";
-
-absl::Status NotA(absl::string_view text, absl::string_view accepted) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is not ", accepted));
-}
 
 }  // namespace
 
@@ -87,14 +87,12 @@ absl::StatusOr<double> ParseNumber(absl::string_view text) {
 }
 
 absl::StatusOr<uint64_t> ParseBytes(absl::string_view text) {
-  const absl::StatusOr<double> bytes =
-      ParseQuantity(text, kByteUnits, kAcceptedBytes);
-  if (!bytes.ok()) return bytes.status();
-  if (*bytes != std::floor(*bytes)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not a whole number of bytes"));
+  TRAINER_ASSIGN_OR_RETURN(const double bytes,
+                           ParseQuantity(text, kByteUnits, kAcceptedBytes));
+  if (bytes != std::floor(bytes)) {
+    return NotA(text, "a whole number of bytes");
   }
-  return static_cast<uint64_t>(*bytes);
+  return static_cast<uint64_t>(bytes);
 }
 
 absl::StatusOr<LinkSpeed> ParseLink(absl::string_view text) {
@@ -107,8 +105,15 @@ absl::StatusOr<LinkSpeed> ParseLink(absl::string_view text) {
                        .latency_ns = static_cast<int64_t>(*latency)};
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is not ", kAcceptedLink));
+  return NotA(text, kAcceptedLink);
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  if (values.size() % 2 == 1) return values[middle];
+  return (values[middle - 1] + values[middle]) / 2;
 }
 
 std::string FormatBytes(double bytes) {

@@ -1,8 +1,10 @@
 #ifndef COMMSCHED_EXAMPLES_TRAINER_UNITS_H_
 #define COMMSCHED_EXAMPLES_TRAINER_UNITS_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -30,6 +32,16 @@ struct LinkSpeed {
 // "1Gbit,100us": bits per second (Kbit, Mbit, Gbit) and a latency (ns, us, ms,
 // s). Fails with kInvalidArgument, saying what is accepted.
 absl::StatusOr<LinkSpeed> ParseLink(absl::string_view text);
+
+inline double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  const std::chrono::duration<double> passed =
+      std::chrono::steady_clock::now() - begin;
+  return passed.count();
+}
+inline double SecondsOf(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+// Of an even number of values the mean of the two in the middle; of none, 0.
+double Median(std::vector<double> values);
 
 // For people: "1.5 MiB", "640 B".
 std::string FormatBytes(double bytes);

@@ -96,7 +96,7 @@ TEST(Zero3BitsTest, AreTheSameForAnyBucketLimitCapAndSchedule) {
             << (serial ? ", serial" : ", overlap");
         EXPECT_GT(report->peak_live_bytes, 0u);
         if (options.max_live_bytes > 0) {
-          EXPECT_LE(report->arena_bytes, options.max_live_bytes);
+          EXPECT_LE(report->engine.arena_bytes, options.max_live_bytes);
           EXPECT_LE(report->peak_live_bytes, options.max_live_bytes);
         }
       }
@@ -121,9 +121,11 @@ TEST(OffloadBitsTest, AreTheSameWithTheStateInAFile) {
     ASSERT_TRUE(offloaded.ok()) << offloaded.status();
     EXPECT_EQ(offloaded->weights_sha256, in_memory->weights_sha256)
         << "ZeRO-" << zero;
-    EXPECT_EQ(offloaded->offloaded_bytes, in_memory->optimizer_bytes);
-    EXPECT_EQ(in_memory->state_bytes - offloaded->state_bytes,
-              offloaded->offloaded_bytes - offloaded->staging_bytes);
+    EXPECT_EQ(offloaded->engine.offloaded_bytes,
+              in_memory->engine.optimizer_bytes);
+    EXPECT_EQ(
+        in_memory->engine.state_bytes - offloaded->engine.state_bytes,
+        offloaded->engine.offloaded_bytes - offloaded->engine.staging_bytes);
     EXPECT_GT(offloaded->copy_s, 0);
   }
 }

@@ -66,7 +66,7 @@ absl::Status TrainRank(const Options& options, Rank& rank,
     if (!loss.ok()) return loss.status();
     losses->push_back(*loss);
   }
-  return rank.Drain();
+  return FromC(commsched_engine_drain(rank.engine()));
 }
 
 // The loss of each step, mean over the ranks.
@@ -163,8 +163,8 @@ TEST(PrecisionMemoryTest, Bf16HalvesParametersAndGradients) {
   SetDType("bf16", &options);
   const absl::StatusOr<Report> bf16 = Train(options, dataset);
   ASSERT_TRUE(bf16.ok()) << bf16.status();
-  EXPECT_EQ(bf16->parameter_bytes, fp32->parameter_bytes / 2);
-  EXPECT_EQ(bf16->gradient_bytes, fp32->gradient_bytes / 2);
+  EXPECT_EQ(bf16->engine.parameter_bytes, fp32->engine.parameter_bytes / 2);
+  EXPECT_EQ(bf16->engine.gradient_bytes, fp32->engine.gradient_bytes / 2);
 }
 
 }  // namespace

@@ -14,13 +14,13 @@ using ::testing::Not;
 
 StepRecord Record(uint64_t step, double step_s) {
   StepRecord record;
-  record.step = step;
-  record.step_s = step_s;
-  record.compute_s = step_s / 2;
-  record.comm_s = 1;
-  record.exposed_s = step_s / 10;
-  record.launches = 3;
-  record.collectives = 5;
+  record.metrics.step = step;
+  record.metrics.step_ns = static_cast<int64_t>(step_s * 1e9);
+  record.metrics.compute_ns = record.metrics.step_ns / 2;
+  record.metrics.comm_ns = 1'000'000'000;
+  record.metrics.exposed_ns = record.metrics.step_ns / 10;
+  record.metrics.num_launches = 3;
+  record.metrics.num_collectives = 5;
   return record;
 }
 
@@ -59,7 +59,7 @@ TEST(SummarizeTest, OfNothingIsZero) {
 
 TEST(SummarizeTest, WithoutCommunicationThereIsNoOverlap) {
   StepRecord record = Record(2, 1);
-  record.comm_s = record.exposed_s = 0;
+  record.metrics.comm_ns = record.metrics.exposed_ns = 0;
   EXPECT_EQ(Summarize({{record}}, 0, {}).overlap_pct, 0);
 }
 
@@ -67,7 +67,7 @@ TEST(ReportTest, JsonIsOneLineWithEveryPromisedKey) {
   Report report;
   report.weights_sha256 = "ab";
   report.step.step_s = 3;
-  report.bound.total_s = 2;
+  report.bound.lower_bound_ns = 2'000'000'000;
   const std::string text = FormatJson(report);
   EXPECT_THAT(text, Not(HasSubstr("\n")));
   const nlohmann::json json = nlohmann::json::parse(text);
@@ -103,11 +103,11 @@ TEST(ReportTest, JsonIsOneLineWithEveryPromisedKey) {
 
 TEST(SummarizeTest, BlameIsTheMeanAndAddsUpToTheMeanExposed) {
   StepRecord first = Record(2, 1);
-  first.exposed_s = 0.5;
-  first.blame = {.cap_s = 0.1, .link_s = 0.4};
+  first.blame.cap_ns = 100'000'000;
+  first.blame.link_ns = 400'000'000;
   StepRecord second = Record(3, 1);
-  second.exposed_s = 0.3;
-  second.blame = {.order_s = 0.2, .straggler_s = 0.1};
+  second.blame.order_ns = 200'000'000;
+  second.blame.straggler_ns = 100'000'000;
   const StepSummary summary = Summarize({{first, second}}, 0, {});
   EXPECT_DOUBLE_EQ(summary.blame.total_s(), 0.4);
   EXPECT_DOUBLE_EQ(summary.blame.link_s, 0.2);
@@ -126,7 +126,7 @@ TEST(ReportTest, TheTableNamesTheCausesThatThereAre) {
 
 TEST(ReportTest, MemoryPerRankIsModelStateAndActivations) {
   Report report;
-  report.state_bytes = 300;
+  report.engine.state_bytes = 300;
   report.activation_bytes = 4000;
   EXPECT_EQ(report.peak_bytes_per_rank(), 4300u);
   report.activation_bytes = 3 << 20;
@@ -149,7 +149,7 @@ TEST(ReportTest, WhatWasResidentIsBesideWhatIsAccountedFor) {
 
 TEST(ReportTest, TheTableSaysWhatAccumulatesOverMicroBatches) {
   Report report;
-  report.accumulated_bytes = 3 << 20;
+  report.engine.accumulated_bytes = 3 << 20;
   EXPECT_THAT(FormatTable(report), Not(HasSubstr("accumulated")));
   report.micro_batches = 4;
   EXPECT_THAT(FormatTable(report), HasSubstr("3.00 MiB over 4 micro-batches"));

@@ -1,7 +1,6 @@
 #include "examples/trainer/sha256.h"
 
 #include <string>
-#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -34,17 +33,6 @@ TEST(Sha256Test, PiecesHashAsTheWhole) {
   sha.Update("", 0);
   sha.Update("bc", 2);
   EXPECT_EQ(sha.HexDigest(), Sha256Of("abc"));
-}
-
-// 1.0f and 2.0f in little-endian order.
-TEST(WeightsSha256Test, HashesValuesInByteOrderOfNames) {
-  const std::vector<float> one = {1.0f};
-  const std::vector<float> two = {2.0f};
-  const std::string ones_first("\0\0\x80\x3f\0\0\0\x40", 8);
-  const std::string expected = Sha256Of(ones_first);
-  EXPECT_EQ(WeightsSha256({{"h.10", one}, {"h.2", two}}), expected);
-  EXPECT_EQ(WeightsSha256({{"h.2", two}, {"h.10", one}}), expected);
-  EXPECT_NE(WeightsSha256({{"h.10", two}, {"h.2", one}}), expected);
 }
 
 }  // namespace

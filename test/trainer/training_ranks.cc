@@ -6,9 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "examples/trainer/c_status.h"
+#include "examples/trainer/c_api.h"
 #include "examples/trainer/random.h"
-#include "examples/trainer/status_macros.h"
 #include "gtest/gtest.h"
 
 namespace commsched::trainer {
@@ -18,25 +17,35 @@ using Weights = std::vector<std::vector<float>>;
 
 absl::Status SetWeights(commsched_engine_t* engine, const Weights& weights) {
   for (uint32_t p = 0; p < weights.size(); ++p) {
-    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_set_parameter(
-        engine, p, weights[p].data(), weights[p].size())));
+    TRAINER_CALL(commsched_engine_set_parameter(engine, p, weights[p].data(),
+                                                weights[p].size()));
+  }
+  return absl::OkStatus();
+}
+
+// All ranks call it; rank 0 gets them.
+absl::Status GatherWeights(const Rank& rank, Weights* weights) {
+  const std::vector<ParameterSpec>& parameters =
+      rank.model().architecture().parameters;
+  weights->resize(parameters.size());
+  for (uint32_t p = 0; p < parameters.size(); ++p) {
+    std::vector<float>& values = (*weights)[p];
+    values.resize(static_cast<size_t>(parameters[p].count));
+    TRAINER_CALL(commsched_engine_gather_parameter(
+        rank.engine(), p, /*root=*/0, values.data(), values.size()));
   }
   return absl::OkStatus();
 }
 
 absl::Status StepRank(Rank& rank, const Weights* weights, double* out_loss,
-                      double* out_val_loss) {
+                      double* out_val_loss, Weights* out_weights) {
   TRAINER_RETURN_IF_ERROR(rank.Build());
   if (weights != nullptr) {
     TRAINER_RETURN_IF_ERROR(SetWeights(rank.engine(), *weights));
   }
-  const absl::StatusOr<double> val_loss = rank.Evaluate();
-  if (!val_loss.ok()) return val_loss.status();
-  *out_val_loss = *val_loss;
-  const absl::StatusOr<double> loss = rank.Step(0);
-  if (!loss.ok()) return loss.status();
-  *out_loss = *loss;
-  return rank.ReadWeights(/*keep=*/true);
+  TRAINER_ASSIGN_OR_RETURN(*out_val_loss, rank.Evaluate());
+  TRAINER_ASSIGN_OR_RETURN(*out_loss, rank.Step(0));
+  return GatherWeights(rank, out_weights);
 }
 
 }  // namespace
@@ -83,11 +92,12 @@ RanksOutcome TrainingRanks::Step(const Weights* weights) {
   const size_t count = ranks_.size();
   std::vector<double> losses(count);
   std::vector<double> val_losses(count);
+  std::vector<Weights> after(count);
   std::vector<std::thread> threads;
   for (size_t i = 0; i < count; ++i) {
     threads.emplace_back([&, i] {
       const absl::Status status =
-          StepRank(*ranks_[i], weights, &losses[i], &val_losses[i]);
+          StepRank(*ranks_[i], weights, &losses[i], &val_losses[i], &after[i]);
       EXPECT_TRUE(status.ok()) << status;
       if (!status.ok()) ranks_[i]->Abort(status);
     });
@@ -98,7 +108,7 @@ RanksOutcome TrainingRanks::Step(const Weights* weights) {
     outcome.loss += losses[i] / static_cast<double>(count);
     outcome.val_loss += val_losses[i] / static_cast<double>(count);
   }
-  outcome.weights = ranks_[0]->weights();
+  outcome.weights = std::move(after[0]);
   return outcome;
 }
 
