@@ -1,20 +1,25 @@
 #include "examples/trainer/options_check.h"
 
-#include <limits>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "examples/trainer/hugging_face.h"
 #include "examples/trainer/model.h"
+#include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
 namespace {
 
-constexpr int64_t kMaxRanks = 4096;
-constexpr int64_t kMaxSteps = 1'000'000'000;
 // Times a place in the text that fits in 64 bits.
 constexpr int64_t kMaxValidationWindows = int64_t{1} << 30;
-constexpr int64_t kMaxTimeoutS = 1'000'000;
+
+absl::Status CheckRange(const char* flag, int64_t value, int64_t least,
+                        int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s is %d; it must be %d to %d", flag, value, least, most));
+}
 
 absl::Status CheckBatch(const Options& o) {
   const int64_t parts = o.data_ranks() * o.micro_batches;
@@ -36,44 +41,10 @@ absl::Status CheckBatch(const Options& o) {
 
 }  // namespace
 
-absl::Status CheckRange(const char* flag, int64_t value, int64_t least,
-                        int64_t most) {
-  if (value >= least && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%s is %d; it must be %d to %d", flag, value, least, most));
-}
-
-absl::Status CheckNumber(const char* flag, double value) {
-  constexpr double kLeast = std::numeric_limits<float>::min();
-  constexpr double kMost = std::numeric_limits<float>::max();
-  if (value == 0 || (value >= kLeast && value <= kMost)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %g; it must be 0 or more: 0, or %g to %g", flag,
-                      value, kLeast, kMost));
-}
-
-absl::Status CheckRanges(const Options& o) {
-  for (const absl::Status& status : {
-           CheckRange("--ranks", o.ranks, 1, kMaxRanks),
-           CheckRange("--sp", o.sp, 1, o.ranks),
-           CheckRange("--zero", o.zero, 0, 3),
-           CheckRange("--steps", o.steps, 1, kMaxSteps),
-           CheckRange("--batch", o.batch, 1, 1 << 20),
-           CheckRange("--seq", o.seq, 1, 1 << 16),
-           CheckRange("--micro-batches", o.micro_batches, 1, 1 << 16),
-           CheckRange("--cap-launches", o.cap_launches, 0, 1 << 20),
-           CheckRange("--eval-every", o.eval_every, 0, kMaxSteps),
-           CheckRange("--save-every", o.save_every, 0, kMaxSteps),
-           CheckRange("--stop-after", o.stop_after, 0, o.steps),
-           CheckRange("--seed", o.seed, 0, INT64_MAX),
-           CheckRange("--sharing", o.sharing, 0, o.ranks),
-           CheckRange("--timeout", o.timeout_s, 0, kMaxTimeoutS),
-           CheckNumber("--clip", o.clip),
-       }) {
-    if (!status.ok()) return status;
-  }
+absl::Status CheckNumbers(const Options& o) {
+  TRAINER_RETURN_IF_ERROR(CheckRange("--sp", o.sp, 1, o.ranks));
+  TRAINER_RETURN_IF_ERROR(CheckRange("--stop-after", o.stop_after, 0, o.steps));
+  TRAINER_RETURN_IF_ERROR(CheckRange("--sharing", o.sharing, 0, o.ranks));
   if (o.ranks % o.sp != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--sp is %d; it must divide --ranks, %d", o.sp, o.ranks));
@@ -81,20 +52,38 @@ absl::Status CheckRanges(const Options& o) {
   return CheckBatch(o);
 }
 
-absl::Status CheckFolders(const Options& o) {
-  if (o.save_every > 0 && o.save_dir.empty()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--save-every is %d; it goes with --save", o.save_every));
-  }
-  if (o.overwrite && o.save_dir.empty()) {
-    return absl::InvalidArgumentError("--overwrite goes with --save");
-  }
-  if (o.force && o.resume_dir.empty()) {
-    return absl::InvalidArgumentError("--force goes with --resume");
-  }
-  if (o.only_exports() && o.resume_dir.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--export is '", o.export_path, "'; it goes with --save or --resume"));
+absl::Status CheckPairs(const Options& o) {
+  struct Rule {
+    bool broken;
+    std::string text;
+  };
+  const auto is = [](const char* flag, const auto& value, const char* rest) {
+    return absl::StrCat(flag, " is ", value, "; ", rest);
+  };
+  const std::string stage =
+      absl::StrCat("it goes with --zero 3 only, which is ", o.zero);
+  const Rule rules[] = {
+      {o.save_every > 0 && o.save_dir.empty(),
+       is("--save-every", o.save_every, "it goes with --save")},
+      {o.overwrite && o.save_dir.empty(), "--overwrite goes with --save"},
+      {o.force && o.resume_dir.empty(), "--force goes with --resume"},
+      {o.only_exports() && o.resume_dir.empty(),
+       is("--export", absl::StrCat("'", o.export_path, "'"),
+          "it goes with --save or --resume")},
+      {o.offload_staging_bytes > 0 && o.offload_dir.empty(),
+       is("--offload-staging-bytes", o.offload_staging_bytes,
+          "it goes with --offload-optimizer")},
+      {o.max_live_bytes > 0 && o.zero != 3,
+       is("--max-live-bytes", o.max_live_bytes, stage.c_str())},
+      {o.persist_below > 0 && o.zero != 3,
+       is("--persist-below", o.persist_below, stage.c_str())},
+      {o.sp == 1 && !o.sp_dtype.empty(),
+       is("--sp-dtype", o.sp_dtype, "it goes with --sp 2 or more, which is 1")},
+      {o.link.bytes_per_s > 0 && !o.link_profile.empty(),
+       absl::StrCat("--link and --link-profile '", o.link_profile,
+                    "'; only one of them says what the links are")}};
+  for (const Rule& rule : rules) {
+    if (rule.broken) return absl::InvalidArgumentError(rule.text);
   }
   return absl::OkStatus();
 }
