@@ -38,7 +38,9 @@
 ///   evaluation_begin
 ///   pass_begin/end of FORWARD or NO_GRAD per module, in order (micro-batch 0)
 ///   evaluation_end
-/// The other stages have evaluations, too, so that one program fits all.
+/// The other stages have evaluations, too, so that one program fits all. With
+/// `uneven_evaluations` one may be several forwards, on each rank another
+/// number.
 ///
 /// On a device (commsched_context_device()) all of the engine's memory is the
 /// device's. Calls of a step enqueue on `compute_stream` and on streams of the
@@ -289,10 +291,13 @@ COMMSCHED_API commsched_status_t commsched_engine_step_begin(
     commsched_engine_t* engine, const commsched_step_desc_t* desc);
 
 /// Begins a pass. Waits until the module's parameters have arrived, but in a
-/// BACKWARD_WEIGHT. A BACKWARD or BACKWARD_WEIGHT zeroes the gradient buckets
-/// that it is the first of this step to touch, or of this micro-batch, if they
-/// are reduced in each; to those it first adds what the previous reduction has
-/// left.
+/// BACKWARD_WEIGHT. Between the passes of a step there may be NO_GRAD of which
+/// the plan does not know: of a module without ops within whose parameters are
+/// not gathered (stages 0 to 2) and, in stages 1 and 2, have arrived, as after
+/// a drain or a planned pass that reads them. A BACKWARD or BACKWARD_WEIGHT
+/// zeroes the gradient buckets that it is the first of this step to touch, or
+/// of this micro-batch, if they are reduced in each; to those it first adds
+/// what the previous reduction has left.
 ///
 /// Ownership: `pass` is read during the call.
 /// Threads:   one per engine at a time.
@@ -300,9 +305,11 @@ COMMSCHED_API commsched_status_t commsched_engine_step_begin(
 ///            modules that were left out before it; until memory of gradients
 ///            is free of the previous use.
 /// Errors:    INVALID_ARGUMENT     NULL, an unknown kind
-///            FAILED_PRECONDITION  a call out of order, as step_begin; a bucket
-///                                 that does not cover the values of the last
-///                                 step (I12)
+///            FAILED_PRECONDITION  a call out of order, as step_begin; a
+///                                 NO_GRAD that the plan does not know and that
+///                                 cannot come here: says why; a bucket that
+///                                 does not cover the values of the last step
+///                                 (I12)
 ///            or the session's first failure
 /// Since:     0.3
 COMMSCHED_API commsched_status_t commsched_engine_pass_begin(
@@ -540,6 +547,11 @@ commsched_engine_drain(commsched_engine_t* engine);
 /// read as in a step. Takes no memory beside the step's. Collective in stage 3:
 /// all ranks evaluate equally often between the same steps.
 ///
+/// With `uneven_evaluations` of the step plan as many forwards of
+/// all modules follow as the rank likes, or none: the first pass of the next
+/// one ends the one before. Modules that exchange something within do so with
+/// ranks that have as many.
+///
 /// Threads:   one per engine at a time.
 /// Blocks:    as commsched_engine_drain().
 /// Errors:    FAILED_PRECONDITION  a call out of order, as step_begin
@@ -548,10 +560,13 @@ commsched_engine_drain(commsched_engine_t* engine);
 COMMSCHED_API commsched_status_t
 commsched_engine_evaluation_begin(commsched_engine_t* engine);
 
-/// Ends the evaluation.
+/// Ends the evaluation. With `uneven_evaluations`, in stage 3 or where modules
+/// exchange something, this rank takes part in the gathers of the others until
+/// all of them have ended theirs.
 ///
 /// Threads:   one per engine at a time.
-/// Blocks:    never.
+/// Blocks:    never; with `uneven_evaluations` until all members of the
+///            engine's group have called, where evaluations are collective.
 /// Errors:    as step_begin
 /// Since:     0.1
 COMMSCHED_API commsched_status_t

@@ -134,6 +134,11 @@ typedef struct commsched_step_plan_options {
   /// that save views. The arena may have to be larger for it
   /// (commsched_step_plan_info_t). 0: each time where there is room.
   uint32_t fixed_addresses;
+  /// 1: an evaluation is any number of forwards of all modules, on each rank
+  /// another one, none among them (commsched_engine_evaluation_begin()). 0: it
+  /// is one on all ranks.
+  uint32_t uneven_evaluations;
+  uint32_t reserved;  ///< 0.
   /// What steps the weights: commsched_adamw(), commsched_sgd(), or a table of
   /// the caller's (optimizer.h). NULL: AdamW with 0.9, 0.95 and 1e-8. Copied.
   const commsched_optimizer_table_t* optimizer;

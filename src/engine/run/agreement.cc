@@ -77,6 +77,7 @@ void AddSettings(const commsched_step_plan_options_t& options,
   facts->Add("gradient_ready", uint64_t{options.gradient_ready});
   facts->Add("absent_gradients", uint64_t{options.absent_gradients});
   facts->Add("cancel_all", uint64_t{options.cancel_all});
+  facts->Add("uneven_evaluations", uint64_t{options.uneven_evaluations});
   facts->Add("micro_batches", uint64_t{options.micro_batches});
   facts->Add("parameter_dtype", NameOfDType(options.parameter_dtype));
   facts->Add("reduce_dtype", NameOfDType(options.reduce_dtype));

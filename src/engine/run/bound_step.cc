@@ -204,6 +204,10 @@ Status BoundStep::BindEvaluation(
     bind(forward.gathered, address - offset + forward.arena_offset,
          forward.arena_bytes);
   }
+  if (forward.more != kNoId) {
+    const Array<double>& more = spec_.state->norm().more;
+    bind(forward.more, reinterpret_cast<std::byte*>(more.data()), more.bytes());
+  }
   BindActivations(forward.first_activation, out_bindings);
   return Status();
 }
@@ -240,24 +244,7 @@ Status BoundStep::Drain() {
   return FromSession(commsched_session_drain(session_.get()), "draining");
 }
 
-Status BoundStep::BeginEvaluation() {
-  if (forward_session_ == nullptr) return Status();
-  ENGINE_RETURN_IF_ERROR(
-      Status::FromCall(commsched_session_step_begin(forward_session_.get()),
-                       "beginning an evaluation"));
-  running_ = forward_session_.get();
-  measures_ = false;
-  return Status();
-}
-
-// Every gather of the evaluation had a reader that waited for it: the arena is
-// free for the next step. Activations may still be on their way to other ranks.
-Status BoundStep::EndEvaluation() {
-  if (forward_session_ == nullptr) return Status();
-  ENGINE_RETURN_IF_ERROR(
-      Status::FromCall(commsched_session_step_end(forward_session_.get()),
-                       "ending an evaluation"));
-  if (spec_.model->exchanges().empty()) return Status();
+Status BoundStep::DrainEvaluation() {
   return Status::FromCall(commsched_session_drain(forward_session_.get()),
                           "draining an evaluation");
 }

@@ -71,6 +71,10 @@ class BoundStep final : public StepOps {
   Status Drain();
   Status BeginEvaluation();
   Status EndEvaluation();
+  // Of uneven evaluations. Between two forwards of this rank; and after one, or
+  // an empty one, if it has no other to come: whether another rank has.
+  Status NextForward();
+  Status EndForward(bool* out_more);
   // Whether evaluations have a session.
   bool evaluation_meets() const { return plan_->forward_plan() != nullptr; }
   Status Before(commsched_op_id_t op) override;
@@ -125,6 +129,8 @@ class BoundStep final : public StepOps {
                        const std::vector<commsched_binding_t>& bindings,
                        SessionHandle* out_session);
   std::vector<commsched_binding_t> Bindings() const;
+  Status DrainEvaluation();
+  Status SayMore(double more);
   void BindOffload();
   Status BindPasses();
   Status BindPass(const Pass& pass, const PassOps& ops, PassAddresses* out);

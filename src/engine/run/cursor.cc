@@ -43,6 +43,15 @@ bool Cursor::CanEnd() const {
   return true;
 }
 
+bool Cursor::CanBeginAnew(const PassCall& call) const {
+  if (!CanEnd()) return false;
+  for (uint64_t i = 0; i < passes_->size(); ++i) {
+    if ((*passes_)[i].call() == call) return true;
+    if (!CanSkip(i)) break;
+  }
+  return false;
+}
+
 std::string Cursor::Expected(const std::string& end) const {
   uint64_t next = index_;
   while (next < passes_->size() && IsGone(next)) ++next;

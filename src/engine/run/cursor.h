@@ -47,6 +47,9 @@ class Cursor {
   std::optional<uint64_t> Next(const PassCall& call) const;
   // Whether all passes from index() on may run empty.
   bool CanEnd() const;
+  // Whether that is so, and `call` begins one of the passes when all begin
+  // anew.
+  bool CanBeginAnew(const PassCall& call) const;
   // What may be called next, in words; `end` if no pass has to come before it.
   std::string Expected(const std::string& end) const;
   // The end of the pass that has begun.

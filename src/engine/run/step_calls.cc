@@ -10,14 +10,6 @@
 namespace commsched::engine {
 namespace {
 
-// In an evaluation every forward is one.
-PassCall Known(bool evaluating, PassCall call) {
-  if (evaluating && call.kind == PassKind::kNoGrad) {
-    call.kind = PassKind::kForward;
-  }
-  return call;
-}
-
 // "op_begin of op 3 'forward.block.q', micro-batch 0"
 std::string OpCall(const Model& model, const char* which, uint32_t op,
                    uint32_t micro_batch) {
@@ -41,19 +33,6 @@ std::string TextOf(StepCalls::GradientCall call, const Model& model,
       break;
   }
   return std::string(name) + " of '" + model.parameters()[parameter].name + "'";
-}
-
-// What helps where the order of modules has changed for good, if the call can
-// be part of an order, and that can be recorded.
-const char* AdviceOnOrder(const Model& model, const Cursor& cursor,
-                          const PassCall& call) {
-  if (call.module >= model.modules().size() ||
-      call.micro_batch > cursor.passes().back().micro_batch ||
-      !OrderRecorder::Check(model).ok()) {
-    return "";
-  }
-  return "; a program whose order has changed for good calls "
-         "commsched_engine_record_order() between steps";
 }
 
 }  // namespace
@@ -94,12 +73,16 @@ std::string StepCalls::ExpectedCall() const {
       if (recording_) {
         return spec_.model->TextOfCall("end", recorder_.pass());
       }
+      if (extra_) return spec_.model->TextOfCall("end", *extra_);
       return run_.has_op() ? ExpectedOpCall() : cursor().ExpectedEnd();
     case Phase::kBetweenPasses:
       break;
   }
   if (recording_) return recorder_.Expected();
-  return cursor().Expected(evaluating_ ? "evaluation_end" : "update");
+  if (!evaluating_) return cursor().Expected("update");
+  return cursor().Expected(spec_.step->uneven_evaluations
+                               ? "evaluation_end, or another forward"
+                               : "evaluation_end");
 }
 
 Status StepCalls::Failure() const {
@@ -155,7 +138,7 @@ Status StepCalls::StepBegin(uint32_t micro_batches) {
   phase_ = Phase::kBetweenPasses;
   step_cursor_.Restart(micro_batches == 0 ? planned : micro_batches);
   run_.SetCancelled(false);
-  drained_ = false;
+  began_drained_ = std::exchange(drained_, false);
   ++steps_begun_;
   return recording_ ? Status() : spec_.update->Begin();
 }
@@ -234,6 +217,10 @@ Status StepCalls::Cancel(bool all) {
   }
   if (all) ENGINE_RETURN_IF_ERROR(spec_.update->CancelStep());
   run_.SetCancelled(true);
+  if (extra_) {
+    extra_.reset();
+    phase_ = Phase::kBetweenPasses;
+  }
   if (phase_ != Phase::kBetweenPasses) {
     ENGINE_RETURN_IF_ERROR(run_.Cancel());
     cursor().Advance();
@@ -263,46 +250,7 @@ Status StepCalls::Drain() {
   return Status();
 }
 
-// ---- Passes -----------------------------------------------------------------
-
-Status StepCalls::PassBegin(const PassCall& call) {
-  if (recording_) {
-    if (OrderRecorder::IsRecorded(Known(evaluating_, call)))
-      return RecordPass(Known(evaluating_, call));
-    if (phase_ != Phase::kBetweenPasses || !recorder_.EndsWith(call)) {
-      return OutOfOrder(spec_.model->TextOfCall("begin", call));
-    }
-    ENGINE_RETURN_IF_ERROR(EndRecording());
-  }
-  if (phase_ != Phase::kBetweenPasses) {
-    return OutOfOrder(spec_.model->TextOfCall("begin", call));
-  }
-  const std::optional<uint64_t> index = cursor().Next(Known(evaluating_, call));
-  if (!index.has_value()) {
-    return OutOfOrder(spec_.model->TextOfCall("begin", call),
-                      AdviceOnOrder(*spec_.model, cursor(), call));
-  }
-  ENGINE_RETURN_IF_ERROR(PassTo(*index));
-  cursor().Begin(/*left_out=*/false);
-  if (evaluating_) ENGINE_RETURN_IF_ERROR(Failure());
-  ENGINE_RETURN_IF_ERROR(run_.Begin(evaluating_, *index));
-  phase_ = Phase::kInPass;
-  const bool gathered = spec_.step->zero_stage == 3;
-  if (evaluating_ || (IsBackward(call.kind) && !gathered)) return Status();
-  return spec_.bound->CheckVersions(cursor().pass(), run_.ops(), steps_done_);
-}
-
-Status StepCalls::PassEnd(const PassCall& call) {
-  if (recording_) return EndRecordedPass(Known(evaluating_, call));
-  if (phase_ != Phase::kInPass || !cursor().IsAt(Known(evaluating_, call)) ||
-      run_.has_op()) {
-    return OutOfOrder(spec_.model->TextOfCall("end", call));
-  }
-  ENGINE_RETURN_IF_ERROR(run_.End());
-  phase_ = Phase::kBetweenPasses;
-  cursor().Advance();
-  return Status();
-}
+// ---- Gradients --------------------------------------------------------------
 
 Status StepCalls::Gradient(GradientCall call, uint32_t parameter) {
   ENGINE_RETURN_IF_ERROR(spec_.model->CheckParameter(parameter));
@@ -320,7 +268,7 @@ Status StepCalls::Gradient(GradientCall call, uint32_t parameter) {
         ", which is frozen and has none");
   }
   const bool in_pass = phase_ == Phase::kInPass || phase_ == Phase::kInOp;
-  if (!in_pass || evaluating_ || recording_) {
+  if (!in_pass || evaluating_ || recording_ || extra_) {
     return OutOfOrder(TextOf(call, *spec_.model, parameter));
   }
   const Pass& pass = cursor().pass();
@@ -335,22 +283,6 @@ Status StepCalls::Gradient(GradientCall call, uint32_t parameter) {
   }
   if (call == GradientCall::kBegin) return Status();
   return ready ? run_.Ready(parameter) : run_.Absent(parameter);
-}
-
-// Passes that the caller leaves out, up to `target`.
-Status StepCalls::PassTo(uint64_t target) {
-  while (cursor().index() < target) {
-    ENGINE_RETURN_IF_ERROR(RunEmpty(/*left_out=*/true));
-  }
-  return Status();
-}
-
-Status StepCalls::RunEmpty(bool left_out) {
-  if (evaluating_) ENGINE_RETURN_IF_ERROR(Failure());
-  cursor().Begin(left_out);
-  ENGINE_RETURN_IF_ERROR(run_.RunEmpty(evaluating_, cursor().index()));
-  cursor().Advance();
-  return Status();
 }
 
 // ---- Ops within modules -----------------------------------------------------
@@ -374,7 +306,8 @@ bool StepCalls::IsNextOp(uint32_t op, uint32_t micro_batch) const {
 }
 
 Status StepCalls::OpBegin(uint32_t op, uint32_t micro_batch) {
-  if (phase_ != Phase::kInPass || recording_ || !IsNextOp(op, micro_batch)) {
+  if (phase_ != Phase::kInPass || recording_ || extra_ ||
+      !IsNextOp(op, micro_batch)) {
     return OutOfOrder(OpCall(*spec_.model, "begin", op, micro_batch));
   }
   ENGINE_RETURN_IF_ERROR(run_.BeginOp());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -118,6 +119,9 @@ class StepCalls {
 
   // Of passes.
   Status PassTo(uint64_t target);
+  // Of an evaluation: ends the forward of all modules that is over, if `call`
+  // begins another one. `*out_index` is then where.
+  Status NextForward(const PassCall& call, std::optional<uint64_t>* out_index);
   Status RunEmpty(bool left_out);
 
   // An order that is recorded.
@@ -125,7 +129,6 @@ class StepCalls {
   Status RecordPass(const PassCall& call);
   Status EndRecordedPass(const PassCall& call);
   Status EndRecording();
-  Status CatchUp(const std::vector<uint8_t>& left_out);
 
   const Spec spec_;
   const StepPlan* plan_ = nullptr;
@@ -137,6 +140,8 @@ class StepCalls {
 
   Phase phase_ = Phase::kBetweenSteps;
   bool drained_ = true;
+  bool began_drained_ = true;      // The step at hand.
+  std::optional<PassCall> extra_;  // Begun, and among no passes.
   bool evaluating_ = false;
   Cursor step_cursor_;
   Cursor forward_cursor_;     // Of an evaluation.

@@ -97,6 +97,9 @@ Status RankState::Allocate(const StepPlan& plan,
   if (spec.needs_norm()) {
     ENGINE_RETURN_IF_ERROR(AllocateNorm(plan, parameters.size()));
   }
+  if (spec.uneven_evaluations) {
+    ENGINE_RETURN_IF_ERROR(AllocateZeros("flags", 1, &norm_.more));
+  }
   if (spec.has_flags()) {
     ENGINE_RETURN_IF_ERROR(AllocateZeros(
         "flags", spec.num_flags(parameters.size()), &norm_.flags));

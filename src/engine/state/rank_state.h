@@ -59,6 +59,7 @@ struct NormMemory {
   Array<double> sent_rates;   // In rank order: gathers_block_sums().
   Array<double> rates;        // gathers_rates().
   Array<double> flags;        // has_flags().
+  Array<double> more;         // One, of uneven evaluations.
 
   // Of what the ranks exchange.
   uint64_t bytes() const {

@@ -48,6 +48,7 @@ class Builder {
     WaitForMemory();
     ENGINE_RETURN_IF_ERROR(AddOps());
     ENGINE_RETURN_IF_ERROR(AddEdgesToNextPass());
+    if (spec_.uneven_evaluations) ENGINE_RETURN_IF_ERROR(AddMore());
     out_.graph = writer_.TakeGraph();
     return Status();
   }
@@ -225,6 +226,23 @@ class Builder {
           "adding an edge"));
     }
     return Status();
+  }
+
+  Status AddMore() {
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer("more_forwards", COMMSCHED_F64,
+                                             COMMSCHED_BOUND, 1, &out_.more));
+    const commsched_access_t said = Access(out_.more, COMMSCHED_WRITE);
+    const commsched_op_id_t last = out_.pass_ops.back().last();
+    commsched_compute_desc_t desc = commsched_compute_desc_init();
+    desc.name = "say_more_forwards";
+    desc.accesses = &said;
+    desc.num_accesses = 1;
+    desc.after = &last;
+    desc.num_after = 1;
+    ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &out_.say_more));
+    return writer_.AddCollective("reduce_more_forwards",
+                                 {COMMSCHED_ALL_REDUCE, COMMSCHED_MAX,
+                                  Access(out_.more, COMMSCHED_READ), said});
   }
 
   const StepSpec& spec_;

@@ -29,6 +29,10 @@ struct ForwardGraph {
   uint64_t arena_bytes = 0;
   // Activation i is buffer `first_activation` + i.
   commsched_buffer_id_t first_activation = 0;
+  // StepSpec::uneven_evaluations: after the last pass a rank says whether
+  // another forward comes, and learns whether one comes on any rank.
+  commsched_buffer_id_t more = kNoId;
+  commsched_op_id_t say_more = kNoId;
 };
 
 // `one_forward`: its passes among those of the step, by index. `offsets`: where

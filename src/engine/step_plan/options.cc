@@ -144,6 +144,7 @@ StepOptions::StepOptions(const commsched_step_plan_options_t& given,
         spec.absent_gradients = given_.absent_gradients != 0;
         spec.cancel_all = given_.cancel_all != 0;
         spec.fixed_addresses = given_.fixed_addresses != 0;
+        spec.uneven_evaluations = given_.uneven_evaluations != 0;
         spec.deterministic = plan_.deterministic != 0;
         spec.optimizer = optimizer_.c_str();
         spec.optimizer_state = optimizer_state_.c_str();

@@ -111,6 +111,7 @@ Status CheckSameSpec(const StepSpec& was, const StepSpec& next) {
       {"gradient_ready", was.gradient_ready, next.gradient_ready},
       {"absent_gradients", was.absent_gradients, next.absent_gradients},
       {"cancel_all", was.cancel_all, next.cancel_all},
+      {"uneven_evaluations", was.uneven_evaluations, next.uneven_evaluations},
       {"offloads", was.offloads, next.offloads},
       {"parameter_dtype", was.precision.parameters, next.precision.parameters},
       {"reduce_dtype", was.precision.reduced, next.precision.reduced},

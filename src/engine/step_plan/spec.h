@@ -51,6 +51,8 @@ struct StepSpec {
   bool cancel_all = false;
   // A bucket that is gathered several times lies at one place in the arena.
   bool fixed_addresses = false;
+  // Ranks may have another number of forwards in an evaluation.
+  bool uneven_evaluations = false;
   // The optimizer's state, masters among it, is in memory only for its op.
   bool offloads = false;
 
