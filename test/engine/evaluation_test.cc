@@ -74,7 +74,6 @@ TEST(UnevenEvaluationTest, HasAnotherNumberOfForwardsOnEachRank) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, stage " +
                    std::to_string(stage));
       ToyRun run = UnevenRun(ranks, stage);
-      run.planned = ranks == 3;
       run.options.uneven_evaluations = 0;
       run.steps = 1;
       const ToyResult first = RunToy(run);

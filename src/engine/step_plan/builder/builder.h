@@ -9,6 +9,9 @@
 #include "checkpoint/status.h"
 #include "engine/model/graph_writer.h"
 #include "engine/step_plan/accumulation.h"
+#include "engine/step_plan/builder/norm.h"
+#include "engine/step_plan/builder/part.h"
+#include "engine/step_plan/builder/staging.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/search/residency.h"
 #include "engine/step_plan/step_graph.h"
@@ -18,19 +21,19 @@ namespace commsched::engine {
 // What BuildStepGraph() makes a graph with, once.
 //
 // Thread-compatible.
-class StepBuilder {
+class StepBuilder : private BuilderPart {
  public:
   StepBuilder(const StepSpec& spec, const std::vector<Module>& modules,
               const Exchanges& exchanges, const Layout& layout,
               const std::vector<Pass>& passes, const std::vector<Stay>& stays,
-              StepGraph* out)
-      : spec_(spec),
+              GraphWriter* writer, StepGraph* out)
+      : BuilderPart(spec, layout, writer, out),
         modules_(modules),
         exchanges_(exchanges),
-        layout_(layout),
         passes_(passes),
         stays_(stays),
-        out_(*out),
+        staging_(*this),
+        norm_(*this),
         windows_(FindWindows(spec, layout, passes)),
         num_ended_(layout.buckets.size(), 0) {}
 
@@ -40,7 +43,6 @@ class StepBuilder {
   void FindFirstUses();
   Status AddBuffers();
   Status AddBucketBuffers(uint32_t bucket);
-  Status AddNormBuffers();
   Status AddPasses();
   Status AddPass(const Pass& pass, PassOps& ops);
   Status AddInnerOps(const std::string& prefix, const Pass& pass, PassOps& ops);
@@ -65,56 +67,9 @@ class StepBuilder {
                        PassOps& ops);
   Status AddRates();
   Status AddNorm();
-  Status AddNormExchange();
-  Status AddNormParts(commsched_buffer_id_t source);
-  Status AddFlags();
-  Status AddReadFlags();
-  Status NormGroup(commsched_group_id_t* out_group);
   Status AddOptimizer();
   Status AddStep(uint32_t bucket);
 
-  // offload.cc
-  Status AddStagingBuffers();
-  Status AddFirstFetches();
-  // After the step of the bucket at `index` in out_.staged.
-  Status AddCopies(size_t index);
-  Status AddFetch(uint32_t bucket);
-  Status AddStore(uint32_t bucket);
-  Status AddCopy(const std::string& name, uint32_t bucket,
-                 commsched_access_mode_t mode, commsched_op_id_t* out_op);
-  // The state of `bucket` in its slot.
-  commsched_access_t Staged(uint32_t bucket,
-                            commsched_access_mode_t mode) const;
-
-  bool sharded() const { return spec_.zero_stage > 0; }
-  // The part of a buffer of all elements that this rank's optimizer owns.
-  commsched_access_t Part(commsched_buffer_id_t buffer,
-                          commsched_access_mode_t mode) const {
-    commsched_access_t access = Access(buffer, mode);
-    if (sharded()) {
-      access.region = COMMSCHED_SHARD;
-      access.group = writer_.group();
-    }
-    return access;
-  }
-  // The weights that the optimizer writes.
-  commsched_access_t Weights(uint32_t bucket) const {
-    const BucketIds& ids = out_.buckets[bucket];
-    const commsched_access_mode_t mode =
-        spec_.has_masters(layout_.buckets[bucket]) ? COMMSCHED_WRITE
-                                                   : COMMSCHED_READ_WRITE;
-    const commsched_buffer_id_t parameters = ids.of(BufferKind::kParameters);
-    return spec_.gathers(layout_.buckets[bucket]) ? Access(parameters, mode)
-                                                  : Part(parameters, mode);
-  }
-  // The reduced gradients that this rank steps with.
-  commsched_access_t ReducedGradients(uint32_t bucket,
-                                      commsched_access_mode_t mode) const {
-    const BucketIds& ids = out_.buckets[bucket];
-    const commsched_buffer_id_t shard = ids.of(BufferKind::kShard);
-    return shard != kNoId ? Access(shard, mode)
-                          : Part(ids.of(BufferKind::kGradients), mode);
-  }
   // What the reduction after a window leaves.
   commsched_access_t Reduced(uint32_t bucket, uint32_t window,
                              commsched_access_mode_t mode) const {
@@ -141,26 +96,17 @@ class StepBuilder {
   uint32_t position() const {
     return static_cast<uint32_t>(out_.pass_ops.size());
   }
-  uint64_t ShardCount(uint32_t bucket) const {
-    return layout_.buckets[bucket].count / spec_.num_shards();
-  }
-  uint32_t num_buckets() const {
-    return static_cast<uint32_t>(layout_.buckets.size());
-  }
 
-  const StepSpec& spec_;
   const std::vector<Module>& modules_;
   const Exchanges& exchanges_;
-  const Layout& layout_;
   const std::vector<Pass>& passes_;
   const std::vector<Stay>& stays_;
-  StepGraph& out_;
-  GraphWriter writer_;
+  StagingBuilder staging_;
+  NormBuilder norm_;
   const std::vector<Windows> windows_;  // By bucket.
   std::vector<uint32_t> num_ended_;     // Of them, those that were reduced.
   // By bucket: the buffer that holds its parameters for the next pass.
   std::vector<commsched_buffer_id_t> current_;
-  commsched_group_id_t norm_group_ = kNoId;
   // In out_.gathered, which is in order of launches and of first uses.
   size_t next_gather_ = 0;
   size_t next_used_ = 0;

@@ -11,13 +11,12 @@ Status StepBuilder::Build() {
   ENGINE_RETURN_IF_ERROR(writer_.Create(spec_.world));
   FindFirstUses();
   ENGINE_RETURN_IF_ERROR(AddBuffers());
-  if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddFirstFetches());
+  if (spec_.offloads) ENGINE_RETURN_IF_ERROR(staging_.AddFirstFetches());
   ENGINE_RETURN_IF_ERROR(AddPasses());
   if (spec_.needs_norm()) {
     ENGINE_RETURN_IF_ERROR(AddNorm());
   } else if (spec_.has_flags()) {
-    ENGINE_RETURN_IF_ERROR(AddFlags());
-    ENGINE_RETURN_IF_ERROR(AddReadFlags());
+    ENGINE_RETURN_IF_ERROR(norm_.AddFlags());
   }
   ENGINE_RETURN_IF_ERROR(AddOptimizer());
   out_.graph = writer_.TakeGraph();
@@ -47,7 +46,7 @@ Status StepBuilder::AddBuffers() {
                            ? kNoId
                            : out_.buckets[b].of(BufferKind::kParameters));
   }
-  if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddStagingBuffers());
+  if (spec_.offloads) ENGINE_RETURN_IF_ERROR(staging_.AddBuffers());
   for (const Stay& stay : stays_) {
     Gathered gathered = {stay, kNoId};
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
@@ -65,12 +64,7 @@ Status StepBuilder::AddBuffers() {
         spec_.agreed_values() * static_cast<uint64_t>(spec_.world),
         &out_.rates));
   }
-  if (spec_.has_flags()) {
-    ENGINE_RETURN_IF_ERROR(
-        writer_.AddBuffer("step_flags", COMMSCHED_F64, COMMSCHED_BOUND,
-                          spec_.num_flags(layout_.slots.size()), &out_.flags));
-  }
-  return spec_.needs_norm() ? AddNormBuffers() : Status();
+  return norm_.AddBuffers();
 }
 
 // One of each row of the bucket's table, or one for each micro-batch; of a
@@ -88,38 +82,6 @@ Status StepBuilder::AddBucketBuffers(uint32_t bucket) {
     }
   }
   return Status();
-}
-
-Status StepBuilder::AddNormBuffers() {
-  for (uint32_t b = 0; b < num_buckets(); ++b) {
-    out_.sums_offset.push_back(out_.local_blocks);
-    if (layout_.buckets[b].frozen) continue;
-    out_.local_blocks += ShardCount(b) / kBlockElements;
-  }
-  out_.local_count = out_.local_blocks +
-                     (spec_.gathers_block_sums() ? spec_.agreed_values() : 0);
-  ENGINE_RETURN_IF_ERROR(writer_.AddBuffer("block_sums", COMMSCHED_F64,
-                                           COMMSCHED_BOUND, out_.local_count,
-                                           &out_.local_sums));
-  if (spec_.gathers_block_sums()) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
-        "all_block_sums", COMMSCHED_F64, COMMSCHED_BOUND,
-        out_.local_count * spec_.num_shards(), &out_.all_sums));
-  }
-  if (spec_.reduces_norm()) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
-        "norm_total", COMMSCHED_F64, COMMSCHED_BOUND,
-        1 + spec_.agreed_values() * spec_.num_shards(), &out_.total));
-  }
-  if (spec_.gathers_parts()) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer("norm_part", COMMSCHED_F64,
-                                             COMMSCHED_BOUND, 1, &out_.part));
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
-        "norm_parts", COMMSCHED_F64, COMMSCHED_BOUND,
-        static_cast<uint64_t>(spec_.norm_members), &out_.parts));
-  }
-  return writer_.AddBuffer("step_control", COMMSCHED_F64, COMMSCHED_BOUND,
-                           kStateDoubles, &out_.control);
 }
 
 Status StepBuilder::AddPasses() {
@@ -316,9 +278,10 @@ Status BuildStepGraph(const StepSpec& spec, const std::vector<Module>& modules,
                       const std::vector<Pass>& passes,
                       const std::vector<Stay>& stays, StepGraph* out_graph) {
   StepGraph graph;
-  ENGINE_RETURN_IF_ERROR(
-      StepBuilder(spec, modules, exchanges, layout, passes, stays, &graph)
-          .Build());
+  GraphWriter writer;
+  ENGINE_RETURN_IF_ERROR(StepBuilder(spec, modules, exchanges, layout, passes,
+                                     stays, &writer, &graph)
+                             .Build());
   *out_graph = std::move(graph);
   return Status();
 }

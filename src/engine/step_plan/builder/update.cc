@@ -180,113 +180,7 @@ Status StepBuilder::AddNorm() {
                             SizeOf(spec_.reduced(layout_.buckets[b]))),
         &out_.buckets[b].squares));
   }
-  ENGINE_RETURN_IF_ERROR(AddNormExchange());
-  commsched_buffer_id_t source = out_.local_sums;
-  if (spec_.gathers_block_sums()) source = out_.all_sums;
-  if (spec_.reduces_norm()) source = out_.total;
-  std::vector<commsched_access_t> accesses = {
-      Access(source, COMMSCHED_READ),
-      Access(out_.control, COMMSCHED_READ_WRITE)};
-  if (spec_.gathers_parts()) {
-    ENGINE_RETURN_IF_ERROR(AddNormParts(source));
-    accesses.push_back(Access(out_.parts, COMMSCHED_READ));
-  }
-  if (spec_.has_flags()) {
-    ENGINE_RETURN_IF_ERROR(AddFlags());
-    const commsched_access_t sums =
-        Access(spec_.gathers_parts() ? out_.parts : source, COMMSCHED_READ);
-    ENGINE_RETURN_IF_ERROR(
-        writer_.AddCompute("norm_sums", {sums}, 0, &out_.norm_sums));
-    accesses.push_back(Access(out_.flags, COMMSCHED_READ));
-  }
-  return writer_.AddCompute(
-      "norm", accesses, static_cast<double>(out_.local_blocks) * sizeof(double),
-      &out_.norm);
-}
-
-// Block sums of all ranks, so that each adds them in one order whatever the
-// buckets and the stage; or, where bits may differ, one number. With them the
-// learning rates: in a sum each rank has a place of its own, where the others
-// add zeros.
-Status StepBuilder::AddNormExchange() {
-  if (spec_.gathers_block_sums()) {
-    return writer_.AddCollective("gather_block_sums",
-                                 {COMMSCHED_ALL_GATHER, COMMSCHED_SUM,
-                                  Access(out_.local_sums, COMMSCHED_READ),
-                                  Access(out_.all_sums, COMMSCHED_WRITE)});
-  }
-  if (!spec_.reduces_norm()) return Status();
-  ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
-      "local_total",
-      {Access(out_.local_sums, COMMSCHED_READ),
-       Access(out_.total, COMMSCHED_WRITE)},
-      static_cast<double>(out_.local_blocks) * sizeof(double),
-      &out_.local_total));
-  return writer_.AddCollective(
-      "reduce_norm",
-      {COMMSCHED_ALL_REDUCE, COMMSCHED_SUM, Access(out_.total, COMMSCHED_READ),
-       Access(out_.total, COMMSCHED_WRITE)});
-}
-
-// One number of each part of the model, so that the ranks of all parts decide
-// alike.
-Status StepBuilder::AddNormParts(commsched_buffer_id_t source) {
-  ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
-      "norm_part",
-      {Access(source, COMMSCHED_READ), Access(out_.part, COMMSCHED_WRITE)},
-      static_cast<double>(out_.local_blocks) * sizeof(double), &out_.add_part));
-  GraphWriter::Collective gather;
-  gather.input = Access(out_.part, COMMSCHED_READ);
-  gather.output = Access(out_.parts, COMMSCHED_WRITE);
-  ENGINE_RETURN_IF_ERROR(NormGroup(&gather.group));
-  return writer_.AddCollective("gather_norm_parts", gather);
-}
-
-// Of all groups the last.
-Status StepBuilder::NormGroup(commsched_group_id_t* out_group) {
-  if (norm_group_ == kNoId) {
-    ENGINE_RETURN_IF_ERROR(
-        writer_.AddGroup("norm_parts", spec_.norm_members, &norm_group_));
-  }
-  *out_group = norm_group_;
-  return Status();
-}
-
-// The minimum over the ranks: 1 where a gradient is absent on all of them, and
-// less than 0 where one has cancelled the step, of which the ranks with other
-// parts of the model hear, too.
-Status StepBuilder::AddFlags() {
-  const commsched_access_t written = Access(out_.flags, COMMSCHED_WRITE);
-  const commsched_op_id_t last = out_.pass_ops.back().last();
-  commsched_compute_desc_t desc = commsched_compute_desc_init();
-  desc.name = "set_flags";
-  desc.accesses = &written;
-  desc.num_accesses = 1;
-  desc.after = &last;
-  desc.num_after = 1;
-  desc.cost_ns = 1;
-  ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &out_.set_flags));
-  GraphWriter::Collective reduction;
-  reduction.kind = COMMSCHED_ALL_REDUCE;
-  reduction.reduce_op = COMMSCHED_MIN;
-  reduction.input = Access(out_.flags, COMMSCHED_READ);
-  reduction.output = Access(out_.flags, COMMSCHED_WRITE);
-  ENGINE_RETURN_IF_ERROR(writer_.AddCollective("reduce_flags", reduction));
-  if (!spec_.uses_norm_group()) return Status();
-  for (commsched_access_t* each : {&reduction.input, &reduction.output}) {
-    each->region = COMMSCHED_RANGE;
-    each->offset = spec_.num_flags(layout_.slots.size()) - 1;
-    each->count = 1;
-  }
-  ENGINE_RETURN_IF_ERROR(NormGroup(&reduction.group));
-  return writer_.AddCollective("reduce_cancelled", reduction);
-}
-
-// Every bucket is stepped after it.
-Status StepBuilder::AddReadFlags() {
-  return writer_.AddCompute("read_flags",
-                            {Access(out_.flags, COMMSCHED_READ_WRITE)}, 0,
-                            &out_.read_flags);
+  return norm_.Add();
 }
 
 // With the rates go the gathers of stages 1 and 2, of which none is to wait for
@@ -310,7 +204,7 @@ Status StepBuilder::AddOptimizer() {
     }
     if (b == out_.rate_bucket) ENGINE_RETURN_IF_ERROR(AddRates());
     if (out_.buckets[b].fetch == kNoId) continue;
-    ENGINE_RETURN_IF_ERROR(AddCopies(staged++));
+    ENGINE_RETURN_IF_ERROR(staging_.AddCopies(staged++));
   }
   return Status();
 }
@@ -325,7 +219,7 @@ Status StepBuilder::AddStep(uint32_t bucket) {
     accesses.push_back(Access(kept, COMMSCHED_READ_WRITE));
   }
   if (ids.fetch != kNoId) {
-    accesses.push_back(Staged(bucket, COMMSCHED_READ_WRITE));
+    accesses.push_back(staging_.Staged(bucket, COMMSCHED_READ_WRITE));
   }
   if (spec_.needs_norm()) {
     accesses.push_back(Access(out_.control, COMMSCHED_READ));
