@@ -335,7 +335,9 @@ commsched_model_recompute(commsched_model_t* model, commsched_module_id_t first,
 /// none yet, and the k RECOMPUTE before it are of the last k of them, in their
 /// order. Every module runs forward in every micro-batch, and has a backward in
 /// all of them or, if it has no parameters, in none. Gradients are added in
-/// BACKWARD and BACKWARD_WEIGHT. A bucket is reduced after the last of these
+/// BACKWARD and BACKWARD_WEIGHT: of ops within a module, those that add to
+/// gradients run in the second half, and all others in the first, with the
+/// collectives. A bucket is reduced after the last of these
 /// that touches it, so that one whose modules' backwards lie far apart is late.
 ///
 /// An evaluation runs the forwards of micro-batch 0 in their order: FORWARD, or
@@ -353,8 +355,9 @@ commsched_model_recompute(commsched_model_t* model, commsched_module_id_t first,
 ///                                 plan is made of it
 ///            commsched_step_plan_build() refuses, with INVALID_ARGUMENT, a
 ///            list that leaves out a module or has another number of
-///            micro-batches and, with UNIMPLEMENTED, halves of a backward that
-///            has ops or collectives within.
+///            micro-batches, and a second half of a backward with an op that
+///            reads parameters, writes an activation, or reads one that is
+///            overwritten before it.
 /// Since:     0.3
 COMMSCHED_API commsched_status_t
 commsched_model_set_passes(commsched_model_t* model,

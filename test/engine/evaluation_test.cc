@@ -165,7 +165,11 @@ TEST(UnevenEvaluationTest, IsOneForwardUnlessTheOptionsSaySo) {
           EXPECT_ENGINE_ERROR(commsched_engine_evaluation_end(engine),
                               COMMSCHED_FAILED_PRECONDITION,
                               HasSubstr("expected pass_begin"));
-          return "";
+          for (uint32_t m = 0; m < 4; ++m) {
+            RETURN_MESSAGE_IF_ERROR(ForwardBegin(engine, m, 0));
+            RETURN_MESSAGE_IF_ERROR(ForwardEnd(engine, m, 0));
+          }
+          return Message(commsched_engine_evaluation_end(engine));
         });
     EXPECT_EQ(error, "");
   }
@@ -275,7 +279,11 @@ TEST(ExtraForwardTest, IsRefusedWhereParametersAreGathered) {
         EXPECT_ENGINE_ERROR(PassBegin(engine, COMMSCHED_NO_GRAD, 9, 0),
                             COMMSCHED_FAILED_PRECONDITION,
                             HasSubstr("expected pass_begin of FORWARD"));
-        return "";
+        RETURN_MESSAGE_IF_ERROR(
+            commsched_engine_step_cancel(engine, COMMSCHED_CANCEL_LOCAL));
+        RETURN_MESSAGE_IF_ERROR(UpdateWith(engine, 0.1f));
+        RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(engine));
+        return Message(commsched_engine_drain(engine));
       });
   EXPECT_EQ(error, "");
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "test/engine/create_engine.h"
 #include "test/engine/float_address.h"
@@ -84,6 +85,24 @@ void ExchangeRank::Register() {
   AddExchange("back", true, kC, kD);
   AddOp("weigh", true, {}, false, true);
   AddOp("add", true, {On(kD, COMMSCHED_READ)}, false, true);
+  if (run_.halves) {
+    std::vector<commsched_pass_t> passes;
+    for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
+      for (const auto& [kind, module] :
+           std::vector<std::pair<commsched_pass_kind_t, uint32_t>>{
+               {COMMSCHED_FORWARD, kPlainModule},
+               {COMMSCHED_FORWARD, kMixModule},
+               {COMMSCHED_BACKWARD_INPUT, kMixModule},
+               {COMMSCHED_BACKWARD_INPUT, kPlainModule},
+               {COMMSCHED_BACKWARD_WEIGHT, kPlainModule},
+               {COMMSCHED_BACKWARD_WEIGHT, kMixModule}}) {
+        passes.push_back({kind, module, mb, 0});
+      }
+    }
+    Require(
+        commsched_model_set_passes(model_.get(), passes.data(), passes.size()),
+        commsched_engine_last_error());
+  }
   if (!run_.recompute) return;
   Require(commsched_model_recompute(model_.get(), kPlainModule, kMixModule),
           commsched_engine_last_error());
@@ -190,10 +209,18 @@ std::string ExchangeRank::ForwardMix(uint32_t micro_batch) {
 std::string ExchangeRank::BackwardMix(uint32_t micro_batch) {
   RETURN_MESSAGE_IF_ERROR(
       Message(FloatAddress(engine_, kMixModule, &w_, &w_gradient_)));
-  RETURN_MESSAGE_IF_ERROR(Run(kTurn, micro_batch, [&] {
+  RETURN_MESSAGE_IF_ERROR(Turn(micro_batch));
+  return AddUp(micro_batch);
+}
+
+std::string ExchangeRank::Turn(uint32_t micro_batch) {
+  return Run(kTurn, micro_batch, [&] {
     for (size_t i = 0; i < kExchanged; ++i) memory_[kC][i] = 2 * memory_[kB][i];
     return std::string();
-  }));
+  });
+}
+
+std::string ExchangeRank::AddUp(uint32_t micro_batch) {
   RETURN_MESSAGE_IF_ERROR(Run(kWeigh, micro_batch, [&] {
     for (size_t i = 0; i < kExchanged; ++i) w_gradient_[i] += 0.5f;
     return std::string();
@@ -207,6 +234,40 @@ std::string ExchangeRank::BackwardMix(uint32_t micro_batch) {
     }
     return std::string();
   });
+}
+
+// In the second ones the values of parameters are not there.
+std::string ExchangeRank::Halves(uint32_t mb) {
+  const auto begin = [&](commsched_pass_kind_t kind, uint32_t module) {
+    return Message(PassBegin(engine_, kind, module, mb));
+  };
+  const auto end = [&](commsched_pass_kind_t kind, uint32_t module) {
+    return Message(PassEnd(engine_, kind, module, mb));
+  };
+  RETURN_MESSAGE_IF_ERROR(begin(COMMSCHED_BACKWARD_INPUT, kMixModule));
+  RETURN_MESSAGE_IF_ERROR(Turn(mb));
+  RETURN_MESSAGE_IF_ERROR(end(COMMSCHED_BACKWARD_INPUT, kMixModule));
+  RETURN_MESSAGE_IF_ERROR(begin(COMMSCHED_BACKWARD_INPUT, kPlainModule));
+  const void* values = nullptr;
+  void* gradient = nullptr;
+  RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_parameter_address(
+      engine_, kPlainModule, &values, &gradient)));
+  const auto* const floats = static_cast<const float*>(values);
+  const std::vector<float> kept(floats, floats + kPlain);
+  RETURN_MESSAGE_IF_ERROR(end(COMMSCHED_BACKWARD_INPUT, kPlainModule));
+  RETURN_MESSAGE_IF_ERROR(begin(COMMSCHED_BACKWARD_WEIGHT, kPlainModule));
+  RETURN_MESSAGE_IF_ERROR(Message(
+      commsched_engine_gradient_begin(engine_, kPlainModule, &gradient)));
+  for (size_t i = 0; i < kPlain; ++i) {
+    static_cast<float*>(gradient)[i] += kept[i] * Factor(rank_, mb);
+  }
+  RETURN_MESSAGE_IF_ERROR(end(COMMSCHED_BACKWARD_WEIGHT, kPlainModule));
+  RETURN_MESSAGE_IF_ERROR(begin(COMMSCHED_BACKWARD_WEIGHT, kMixModule));
+  RETURN_MESSAGE_IF_ERROR(
+      Message(commsched_engine_gradient_begin(engine_, kMixModule, &gradient)));
+  w_gradient_ = static_cast<float*>(gradient);
+  RETURN_MESSAGE_IF_ERROR(AddUp(mb));
+  return end(COMMSCHED_BACKWARD_WEIGHT, kMixModule);
 }
 
 std::string ExchangeRank::ForwardPlain(uint32_t micro_batch,
@@ -239,6 +300,7 @@ std::string ExchangeRank::Forward(uint32_t micro_batch,
 }
 
 std::string ExchangeRank::Backward(uint32_t micro_batch) {
+  if (run_.halves) return Halves(micro_batch);
   if (run_.recompute) {
     for (std::vector<float>& each : memory_) {
       std::fill(each.begin(), each.end(), -1.0f);

@@ -42,6 +42,7 @@ struct ExchangeRun {
   int32_t dp = 2;
   int32_t sp = 2;
   bool recompute = false;
+  bool halves = false;  // Backwards come in halves.
   commsched_engine_desc_t engine = commsched_engine_desc_init();
   commsched_step_plan_options_t options = commsched_step_plan_options_init();
   commsched_plan_options_t plan = commsched_plan_options_init();
@@ -95,6 +96,9 @@ class ExchangeRank {
   std::string Backward(uint32_t micro_batch);
   std::string ForwardMix(uint32_t micro_batch);
   std::string BackwardMix(uint32_t micro_batch);
+  std::string Halves(uint32_t micro_batch);
+  std::string Turn(uint32_t micro_batch);
+  std::string AddUp(uint32_t micro_batch);
   std::string ForwardPlain(uint32_t micro_batch,
                            commsched_pass_kind_t kind = COMMSCHED_FORWARD);
   std::string BackwardPlain(uint32_t micro_batch);

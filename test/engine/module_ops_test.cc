@@ -9,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commsched/engine_ops.h"
@@ -122,6 +123,84 @@ INSTANTIATE_TEST_SUITE_P(
                       StageAndWindow{2, 1, 0}, StageAndWindow{3, 1, 0},
                       StageAndWindow{2, 3, 0}, StageAndWindow{2, 3, 1},
                       StageAndWindow{3, 3, 0}, StageAndWindow{3, 3, 1}));
+
+// On 2, 3 and 4 ranks.
+TEST_P(ModuleOpsTest, BackwardsInHalvesHaveTheSameWeights) {
+  for (const auto& [dp, sp] :
+       std::vector<std::pair<int32_t, int32_t>>{{1, 2}, {3, 1}, {2, 2}}) {
+    ExchangeRun run;
+    run.dp = dp;
+    run.sp = sp;
+    run.options.micro_batches = GetParam().micro_batches;
+    run.options.accumulate_bytes = GetParam().accumulate_bytes;
+    run.options.zero_stage = GetParam().stage;
+    const Trained expected = Train(run);
+    ASSERT_EQ(expected.error, "");
+    run.halves = true;
+    const Trained trained = Train(run);
+    ASSERT_EQ(trained.error, "");
+    EXPECT_EQ(trained.weights, expected.weights);
+  }
+}
+
+// The forward of another micro-batch leaves its own in what the first half of
+// this one's backward has had sent.
+TEST(ModuleOpsErrorTest, ASecondHalfReadsWhatTheFirstHasLeft) {
+  constexpr uint32_t kMix = ExchangeRank::kMixModule;
+  const struct {
+    bool late;   // After the next micro-batch's first half.
+    bool reads;  // Parameters, in an op that adds to gradients.
+    const char* message;
+  } cases[] = {
+      {true, false,
+       "engine: pass 11 is BACKWARD_WEIGHT of module 1 'mix', micro-batch 0, "
+       "whose op 'add' reads activation 'd', which is overwritten before that "
+       "pass"},
+      {false, true,
+       "whose op 'both' reads parameters, which are not there in the second "
+       "half of a backward"}};
+  for (const auto& each : cases) {
+    ExchangeRun run;
+    run.options.micro_batches = 2;
+    run.halves = true;
+    const std::string error =
+        OnExchangeRanks(run, [&](ExchangeRank& rank, int32_t) -> std::string {
+          if (each.reads) {
+            commsched_module_op_desc_t desc = commsched_module_op_desc_init();
+            desc.name = "both";
+            desc.backward = 1;
+            desc.parameters = desc.gradients = &kMix;
+            desc.num_parameters = desc.num_gradients = 1;
+            uint32_t id = 0;
+            EXPECT_EQ(commsched_model_add_op(rank.model(), kMix, &desc, &id),
+                      COMMSCHED_OK);
+          }
+          if (each.late) {
+            std::vector<commsched_pass_t> passes;
+            for (uint32_t mb = 0; mb < 2; ++mb) {
+              for (const auto& [kind, module] :
+                   std::vector<std::pair<commsched_pass_kind_t, uint32_t>>{
+                       {COMMSCHED_FORWARD, 0},
+                       {COMMSCHED_FORWARD, 1},
+                       {COMMSCHED_BACKWARD_INPUT, 1},
+                       {COMMSCHED_BACKWARD_INPUT, 0},
+                       {COMMSCHED_BACKWARD_WEIGHT, 0}}) {
+                passes.push_back({kind, module, mb, 0});
+              }
+            }
+            passes.push_back({COMMSCHED_BACKWARD_WEIGHT, 1, 1, 0});
+            passes.push_back({COMMSCHED_BACKWARD_WEIGHT, 1, 0, 0});
+            EXPECT_EQ(commsched_model_set_passes(rank.model(), passes.data(),
+                                                 passes.size()),
+                      COMMSCHED_OK);
+          }
+          EXPECT_ENGINE_ERROR(rank.Create(), COMMSCHED_INVALID_ARGUMENT,
+                              HasSubstr(each.message));
+          return "";
+        });
+    EXPECT_EQ(error, "");
+  }
+}
 
 TEST_P(ModuleOpsTest, ForwardsThatRunAgainExchangeAgain) {
   ExchangeRun run;

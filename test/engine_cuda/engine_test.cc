@@ -82,6 +82,30 @@ TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostWithValuesOfEachStep) {
   ExpectTheHostsBits(run, 5);
 }
 
+// Of some parameters all ranks have none in a step: the device leaves them.
+TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostWithoutSomeGradients) {
+  ToyRun run = Run();
+  run.options.micro_batches = 2;
+  run.options.absent_gradients = 1;
+  run.absent = [](const ToyPass& pass, uint32_t parameter) {
+    return (pass.step + parameter) % 3 == 0 ||
+           (static_cast<uint32_t>(pass.rank) + parameter) % 2 == 0;
+  };
+  ExpectTheHostsBits(run, 6);
+}
+
+TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostWithAStepThatAllCancel) {
+  ToyRun run = Run();
+  run.options.cancel_all = 1;
+  run.cancel_scope = COMMSCHED_CANCEL_ALL;
+  run.cancels = [last = run.ranks - 1](const ToyBegin& next) {
+    const bool here = next.pass.rank == last && next.pass.step == 2 &&
+                      next.backward && next.pass.module == kBlock0;
+    return here ? ToyCancel::kBefore : ToyCancel::kNot;
+  };
+  ExpectTheHostsBits(run, 7);
+}
+
 TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostInMicroBatchesOf16Bits) {
   ToyRun run = Run();
   run.options.micro_batches = 3;

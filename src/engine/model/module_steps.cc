@@ -78,6 +78,23 @@ ModuleStep::ModuleStep(const commsched_module_collective_desc_t& desc)
   collective.counts = nullptr;
 }
 
+bool RunsIn(const ModuleStep& step, PassKind kind) {
+  const bool adds = !step.is_collective && !step.gradients.empty();
+  if (kind == PassKind::kBackwardInput) return !adds;
+  return kind != PassKind::kBackwardWeight || adds;
+}
+
+uint64_t IndexOfOp(const std::vector<ModuleStep>& steps, PassKind kind,
+                   uint64_t nth) {
+  uint64_t index = 0;
+  for (const ModuleStep& step : steps) {
+    if (step.is_collective) continue;
+    if (RunsIn(step, kind) && nth-- == 0) break;
+    ++index;
+  }
+  return index;
+}
+
 uint64_t SizeOf(commsched_dtype_t dtype) {
   switch (dtype) {
     case COMMSCHED_F64:
@@ -145,6 +162,7 @@ Status AddModuleSteps(const std::vector<ModuleStep>& steps, StepContext context,
                       GraphWriter* writer,
                       std::vector<commsched_op_id_t>* out_ops) {
   for (const ModuleStep& step : steps) {
+    if (!RunsIn(step, context.kind)) continue;
     commsched_op_id_t op = kNoId;
     ENGINE_RETURN_IF_ERROR(AddModuleStep(step, context, writer, &op));
     if (step.is_collective) continue;

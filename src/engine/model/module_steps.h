@@ -10,6 +10,7 @@
 #include "commsched/model.h"
 #include "commsched/session.h"
 #include "engine/model/graph_writer.h"
+#include "engine/model/passes.h"
 
 namespace commsched::engine {
 
@@ -32,6 +33,15 @@ struct ModuleStep {
   commsched_module_collective_desc_t collective = {};
   std::vector<uint64_t> counts;
 };
+
+// Whether a step of a forward or backward runs in a pass of `kind`: of the
+// halves of a backward, ops that add to gradients run in the second, and all
+// else in the first.
+bool RunsIn(const ModuleStep& step, PassKind kind);
+
+// The index, among the ops of `steps`, of the `nth` that runs in such a pass.
+uint64_t IndexOfOp(const std::vector<ModuleStep>& steps, PassKind kind,
+                   uint64_t nth);
 
 // Bytes of an element; 0 for an unknown type.
 uint64_t SizeOf(commsched_dtype_t dtype);
@@ -78,6 +88,8 @@ struct StepContext {
   commsched_buffer_id_t first_activation = 0;
   // Each op comes after the one before it; the first after this one, if any.
   commsched_op_id_t after = kNoId;
+  PassKind kind =
+      PassKind::kForward;  // Of which only what runs in it is added.
   // If not, collectives over the engine's group are added as ops with the same
   // accesses, whose counts no size of a group has a say in.
   bool knows_group = true;
@@ -90,7 +102,8 @@ struct StepContext {
 Status AddModuleStep(const ModuleStep& step, const StepContext& context,
                      GraphWriter* writer, commsched_op_id_t* out_op);
 
-// Adds all steps; `*out_ops` gets the ops, in order.
+// Adds the steps that run in a pass of `context`; `*out_ops` gets the ops, in
+// order.
 Status AddModuleSteps(const std::vector<ModuleStep>& steps, StepContext context,
                       GraphWriter* writer,
                       std::vector<commsched_op_id_t>* out_ops);

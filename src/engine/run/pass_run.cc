@@ -194,9 +194,8 @@ Status PassRun::Cancel() {
 Status PassRun::ZeroInOp() {
   if (!AddsGradients(pass().kind)) return Status();
   uint64_t op = 0;
-  for (const ModuleStep& step :
-       spec_.model->modules()[pass().module].steps[1]) {
-    if (step.is_collective || op++ != next_) continue;
+  for (const ModuleStep& step : StepsHere()) {
+    if (step.is_collective || op++ != next_op()) continue;
     for (uint32_t b : plan_->layout().BucketsOf(step.gradients)) {
       ENGINE_RETURN_IF_ERROR(Zero(b));
     }

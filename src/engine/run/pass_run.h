@@ -44,7 +44,10 @@ class PassRun {
 
   // Ops that were added to its module, in their order.
   bool has_op() const { return next_ < ops_->inner.size(); }
-  uint64_t next_op() const { return next_; }
+  // Of those of its module's forward or backward, by index.
+  uint64_t next_op() const {
+    return IndexOfOp(StepsHere(), pass().kind, next_);
+  }
   Status BeginOp();
   Status EndOp();
 
@@ -73,6 +76,10 @@ class PassRun {
   const Pass& pass() const {
     return evaluating_ ? plan_->forward().passes[index_]
                        : plan_->graph().passes[index_];
+  }
+  const std::vector<ModuleStep>& StepsHere() const {
+    return spec_.model->modules()[pass().module]
+        .steps[IsBackward(pass().kind) ? 1 : 0];
   }
   Status Zero(uint32_t bucket);
   // Of the gradients that it adds to.

@@ -250,6 +250,7 @@ Status StepBuilder::AddInnerOps(const std::string& prefix, const Pass& pass,
   context.prefix = prefix;
   context.first_activation = out_.first_activation;
   context.after = ops.op;
+  context.kind = pass.kind;
   context.add_parameters = [&](const ModuleStep& step,
                                std::vector<commsched_access_t>* accesses) {
     AddParameterAccesses(step, pass.micro_batch, accesses);
