@@ -80,6 +80,7 @@ absl::Status FillCosts(const Options& options, commsched_context_t* context,
 
 // Records that a trace keeps at most: 40 bytes each.
 constexpr uint64_t kMaxTraceRecords = uint64_t{1} << 18;
+constexpr uint64_t kMinTraceRecords = 1024;  // As a trace wants.
 
 }  // namespace
 
@@ -194,7 +195,8 @@ absl::Status Rank::CreateTrace() {
   const uint64_t records = 2 * info.num_ops + 1;
   const auto steps = static_cast<uint64_t>(options_.steps + 1);
   return FromC(commsched_trace_create(
-      context_.get(), std::min(records * steps, kMaxTraceRecords),
+      context_.get(),
+      std::clamp(records * steps, kMinTraceRecords, kMaxTraceRecords),
       Out(trace_)));
 }
 

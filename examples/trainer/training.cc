@@ -57,6 +57,8 @@ struct LocalRank {
   std::unique_ptr<RankSaver> saver;  // Null: none.
   std::atomic<bool> writes = false;  // It waits for the disk.
   double last_loss = 0;
+  uint64_t peak_bytes = 0;  // Both: of the process, after training.
+  uint64_t save_bytes = 0;
 };
 
 // The run: setup, loop and report, and what the threads of ranks share.
@@ -260,6 +262,8 @@ absl::Status Run::TrainRank(LocalRank& local) {
   }
   TRAINER_RETURN_IF_ERROR(Evaluate(local, End()));
   TRAINER_RETURN_IF_ERROR(log.Finish());
+  local.peak_bytes = memory_.PeakBytes();
+  local.save_bytes = memory_.SaveBytes();
   TRAINER_ASSIGN_OR_RETURN(std::string digest, rank.WeightsSha256());
   if (is_first) weights_sha256_ = std::move(digest);
   return local.saver == nullptr ? absl::OkStatus() : local.saver->Wait();
@@ -409,8 +413,8 @@ absl::StatusOr<std::vector<RankFigures>> Run::GatherFigures() {
     TRAINER_ASSIGN_OR_RETURN(
         RankFigures figures,
         FiguresOf(*local.rank, local.last_loss, local.saver.get()));
-    figures.process_peak_bytes = memory_.PeakBytes();
-    figures.save_bytes = memory_.SaveBytes();
+    figures.process_peak_bytes = local.peak_bytes;
+    figures.save_bytes = local.save_bytes;
     all.push_back(std::move(figures));
   }
   if (!job_.has_processes()) return all;
