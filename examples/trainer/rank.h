@@ -96,6 +96,8 @@ class Rank {
 
   const Gpt& model() const { return *gpt_; }
   const commsched_trace_t* trace() const { return trace_.get(); }
+  const commsched_step_plan_t* step_plan() const { return step_plan_.get(); }
+  // After Build.
   commsched_engine_t* engine() const { return engine_.get(); }
   commsched_context_t* context() const { return context_.get(); }
 

@@ -183,8 +183,7 @@ TEST(SequenceLossScaleTest, AllRanksSkipAStepThatOverflowsOnOne) {
 uint64_t ExchangedBytes(const Options& options) {
   TrainingRanks ranks(options);
   char* text = nullptr;
-  EXPECT_EQ(commsched_plan_explain(commsched_engine_plan(ranks.engine()),
-                                   COMMSCHED_JSON, &text),
+  EXPECT_EQ(commsched_plan_explain(ranks.plan(), COMMSCHED_JSON, &text),
             COMMSCHED_OK);
   const json plan = json::parse(text);
   commsched_string_free(text);

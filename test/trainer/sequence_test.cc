@@ -159,8 +159,7 @@ class OverlapPlan {
     options.priority = "off";
     TrainingRanks ranks(options);
     char* text = nullptr;
-    EXPECT_EQ(commsched_plan_explain(commsched_engine_plan(ranks.engine()),
-                                     COMMSCHED_JSON, &text),
+    EXPECT_EQ(commsched_plan_explain(ranks.plan(), COMMSCHED_JSON, &text),
               COMMSCHED_OK);
     plan_ = json::parse(text);
     commsched_string_free(text);

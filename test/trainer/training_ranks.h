@@ -35,7 +35,10 @@ class TrainingRanks {
   // `weights` or, if that is null, the initial ones.
   RanksOutcome Step(const std::vector<std::vector<float>>* weights = nullptr);
 
-  commsched_engine_t* engine() { return ranks_[0]->engine(); }
+  // What the ranks do in a step.
+  const commsched_plan_t* plan() const {
+    return commsched_step_plan_core_plan(ranks_[0]->step_plan());
+  }
 
  private:
   const Options options_;
