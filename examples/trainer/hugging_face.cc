@@ -1,12 +1,14 @@
 #include "examples/trainer/hugging_face.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
+#include <cstdlib>
+#include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -21,6 +23,24 @@ constexpr std::pair<const char*, int64_t GptConfig::*> kSizes[] = {
     {"layers", &GptConfig::layers},     {"heads", &GptConfig::heads},
     {"channels", &GptConfig::channels}, {"kv_heads", &GptConfig::kv_heads},
 };
+
+// Returns 0 or the errno of the first call that failed.
+int WriteTo(int descriptor, absl::string_view text) {
+  std::FILE* const file = fdopen(descriptor, "w");
+  if (file == nullptr) {
+    const int error = errno;
+    close(descriptor);
+    return error;
+  }
+  int error = 0;
+  if (std::fwrite(text.data(), 1, text.size(), file) != text.size() ||
+      std::fflush(file) != 0 || fchmod(descriptor, 0644) != 0 ||
+      fsync(descriptor) != 0) {
+    error = errno;
+  }
+  if (std::fclose(file) != 0 && error == 0) error = errno;
+  return error;
+}
 
 }  // namespace
 
@@ -82,20 +102,16 @@ absl::StatusOr<std::string> HuggingFaceConfig(const GptConfig& config) {
 }
 
 absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {
-  const std::string unfinished = path + ".unfinished";
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  std::error_code error;
-  if (file) {
-    std::filesystem::rename(unfinished, path, error);
-    if (!error) return absl::OkStatus();
-  } else {
-    error.assign(errno, std::generic_category());
+  std::string unfinished = path + ".XXXXXX";
+  const int descriptor = mkstemp(unfinished.data());
+  int error = descriptor < 0 ? errno : WriteTo(descriptor, text);
+  if (error == 0 && std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    error = errno;
   }
-  std::remove(unfinished.c_str());
+  if (error == 0) return absl::OkStatus();
+  if (descriptor >= 0) std::remove(unfinished.c_str());
   return absl::UnavailableError(
-      absl::StrFormat("cannot write '%s': %s", path, error.message()));
+      absl::StrFormat("cannot write '%s': %s", path, std::strerror(error)));
 }
 
 }  // namespace commsched::trainer

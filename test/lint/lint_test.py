@@ -153,18 +153,6 @@ class LayersTest(PlantedTree):
 
 
 class ShapeTest(PlantedTree):
-    """Trees that have each exception of the lists, and then one thing more."""
-
-    def setUp(self):
-        super().setUp()
-        for number in range(shape.MAX_NOUNS + 1):
-            for folder in shape.FOLDERS:
-                self.plant(f"{folder}/noun_{number}.h", "int x;\n")
-        for path in shape.FILES:
-            self.plant(path, "int x;\n" * (shape.MAX_LINES + 1))
-        for name in shape.CLASSES:
-            self.plant(f"src/engine/{name}.h", self.class_of(name, 41))
-        self.assertEqual(shape.violations(self.root), [])
 
     def class_of(self, name, methods):
         return (f"class {name} {{\n public:\n" +
@@ -222,16 +210,6 @@ class ShapeTest(PlantedTree):
         self.assertEqual(self.problems("src/engine/run/a.cc", "int x;\n" * 400), [])
         self.assertEqual(self.problems("src/engine/run/a.cc", "int x;\n" * 401),
                          ["src/engine/run/a.cc: 401 lines; at most 400"])
-
-    def test_an_exception_that_is_not_needed_is_refused(self):
-        for each in (*shape.FILES, *(f"src/engine/{name}.h" for name in shape.CLASSES)):
-            self.plant(each, "int x;\n")
-        self.assertEqual(len(shape.violations(self.root)),
-                         len(shape.FILES) + len(shape.CLASSES))
-        for path in (self.root / "src/engine").iterdir():
-            path.unlink()
-        self.assertEqual(len(shape.violations(self.root)), len(shape.FILES) +
-                         len(shape.CLASSES) + len(shape.FOLDERS))
 
 
 class TextRulesTest(PlantedTree):
