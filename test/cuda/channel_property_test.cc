@@ -87,7 +87,7 @@ class DevicePlace : public ProgramPlace {
 
   // A communicator is one of several threads each.
   int64_t DeadlineNs() const override {
-    return std::max(int64_t{2'000'000'000}, ProgramPlace::DeadlineNs());
+    return std::max(int64_t{2'000'000'000}, 2 * ProgramPlace::DeadlineNs());
   }
 
  private:
