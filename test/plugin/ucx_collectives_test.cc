@@ -95,7 +95,8 @@ TEST(UcxCollectivesTest,
   }
   for (const ucx::Algorithm* const algorithm : ucx::kAlgorithms) {
     if (algorithm == &ucx::kBruck) continue;  // Few of them are on one host.
-    EXPECT_GE(launches_by[algorithm->name], 60) << algorithm->name;
+    EXPECT_GE(launches_by[algorithm->name], static_cast<int>(num_seeds * 2 / 5))
+        << algorithm->name;
   }
 }
 
