@@ -76,8 +76,8 @@ function(commsched_shared_library)
 endfunction()
 
 # commsched_fatbin(FATBIN SOURCE DEPENDS file...): has nvcc make a fat binary of a
-# file of kernels. The code is for compute capability 9.0, COMMSCHED_CUDA_ARCHS
-# says others; from 8.0 on a driver compiles it when a program runs.
+# file of kernels. The code is for the compute capabilities of COMMSCHED_CUDA_ARCHS;
+# for others from 8.0 on a driver compiles it when a program runs.
 function(commsched_fatbin fatbin source)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "DEPENDS")
   set(codes -gencode arch=compute_80,code=compute_80)

@@ -8,8 +8,8 @@ namespace commsched::kernels {
 template <typename Kernel>
 inline constexpr unsigned kMinBlocks = 4;
 // With more registers it has too few reads under way; ptxas needs more for
-// older devices.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// older devices, and for those of compute capability 10.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
 template <>
 inline constexpr unsigned kMinBlocks<ReduceRanks> = 5;
 #endif
