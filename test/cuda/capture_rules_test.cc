@@ -1,6 +1,7 @@
 // The vendor's rules of stream capture, and that the stand-in keeps them: each
 // is shown by the vendor's own calls, and broken once.
 #include <cuda_runtime_api.h>
+#include <nccl.h>
 
 #include <atomic>
 #include <cstring>
@@ -314,6 +315,32 @@ TEST_F(CaptureRulesTest, EachLaunchRecordsAnExternalEvent) {
     EXPECT_EQ(cudaEventQuery(events_[0]), cudaSuccess);
   }
   Must(cudaGraphExecDestroy(exec));
+}
+
+// No rule of test/fakes/rules, since it would end gpu_check.
+TEST_F(CaptureRulesTest, ALaunchOfARevokedCommunicatorEndsTheProcess) {
+  // A process of its own: this one has threads.
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto expect = [](ncclResult_t code) { ASSERT_EQ(code, ncclSuccess); };
+  ncclUniqueId id;
+  expect(ncclGetUniqueId(&id));
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  expect(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+  Begin();
+  expect(ncclAllReduce(memory_, memory_, 1, ncclFloat, ncclSum, comm,
+                       streams_[0]));
+  cudaGraph_t graph = nullptr;
+  Must(End(&graph));
+  cudaGraphExec_t exec = nullptr;
+  Instantiate(graph, &exec);
+  Must(cudaGraphLaunch(exec, streams_[0]));
+  Must(cudaStreamSynchronize(streams_[0]));
+  expect(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+  EXPECT_DEATH((void)cudaGraphLaunch(exec, streams_[0]),
+               "a communicator which has been revoked");
+  Must(cudaGraphExecDestroy(exec));
+  expect(ncclCommAbort(comm));
 }
 
 TEST_F(CaptureRulesTest, AnExternalRecordIsForCapturesOnly) {

@@ -88,7 +88,7 @@ VENDORS = [
     (re.compile(r"(cuda|cublas|cuda_runtime)\w*(\.h|/)"),
      re.compile(r"src/(device|kernels)/cuda|plugins/nccl/|test/(fakes|cuda)/|"
                 r"bench/cuda/|test/(gpu_check|engine_cuda)/|examples/trainer/.*cuda")),
-    (re.compile(r"nccl\w*\.h"), re.compile(r"plugins/nccl/|test/(fakes|gpu_check)/|bench/cuda/")),
+    (re.compile(r"nccl\w*\.h"), re.compile(r"plugins/nccl/|test/(fakes|gpu_check|cuda)/|bench/cuda/")),
     (re.compile(r"nvtx3/"), re.compile(r"src/exec/nvtx_ranges|test/nvtx/")),
     (re.compile(r"boost/asio"), re.compile(r"src/control/")),
     (re.compile(r"uc[pts]/"), re.compile(r"plugins/ucx/")),

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <bit>
 #include <condition_variable>
+#include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -183,14 +185,28 @@ bool Connect(const std::vector<Grouped>& calls) {
   return true;
 }
 
+// A launch of a graph ends the process where a communicator in it has been
+// revoked, if not aborted. Seen on an H200 (2.28.9).
+void EndIfRevoked(const ncclComm& comm) {
+  if (!comm.is_revoked) return;
+  std::fputs(
+      "the stand-in of NCCL: a graph was launched that has launches of a "
+      "communicator which has been revoked\n",
+      stderr);
+  std::raise(SIGSEGV);
+}
+
 void EnqueueOf(ncclComm_t comm, cudaStream_t stream, const char* name,
                const std::vector<Range>& ranges,
                const std::function<Work()>& bind) {
   Stream* const on = StreamOf(stream);
-  if (IsCapturing(on)) HoldInGraph(on, Users::Add(comm->graphs));
-  on->EnqueueBound(name, ranges, [device = on->device(), bind] {
-    return AllRunningKernels().Tracked(device, bind());
-  });
+  const bool is_captured = IsCapturing(on);
+  if (is_captured) HoldInGraph(on, Users::Add(comm->graphs));
+  on->EnqueueBound(name, ranges,
+                   [device = on->device(), comm, is_captured, bind] {
+                     if (is_captured) EndIfRevoked(*comm);
+                     return AllRunningKernels().Tracked(device, bind());
+                   });
 }
 
 void EnqueueTransfers(std::vector<Grouped>* waiting) {
