@@ -1,9 +1,12 @@
 /// Completions: where one thread learns what has become of the requests of many
-/// channels.
+/// channels and recordings.
 ///
-/// An object of its own: channels of any context are given it when they are
-/// made (commsched_channel_desc_t). The library calls nobody back: a thread of
-/// the program's waits here, and does with what has finished what it likes.
+/// An object of its own: channels and recordings of any context are given it
+/// when they are made (commsched_channel_desc_t, commsched_recording_desc_t).
+/// The library calls nobody back: a thread of the program's waits here, and
+/// does with what has finished what it likes. Where progress is the caller's,
+/// things finish while a call of the recording runs; to wait here drives
+/// nothing.
 #ifndef COMMSCHED_COMPLETIONS_H_
 #define COMMSCHED_COMPLETIONS_H_
 
@@ -20,11 +23,16 @@ typedef struct commsched_completions commsched_completions_t;
 
 /// What has become of one request. Never grows.
 typedef struct commsched_completion {
-  uint64_t key;      ///< Of its channel: commsched_channel_desc_t.
-  uint64_t request;  ///< Its number in the channel.
-  uint64_t user;     ///< What was submitted with it: commsched_channel_op_t.
-  /// OK, or what the channel has failed with: commsched_channel_status() has
-  /// the message.
+  uint64_t key;  ///< That its channel or recording was given.
+  /// Its number in the channel, or among the submissions of the recording that
+  /// were accepted, from 1 on.
+  uint64_t request;
+  /// What was submitted with it (commsched_channel_op_t); of a recording, the
+  /// id of the collective.
+  uint64_t user;
+  /// OK, or what the channel or recording has failed with, whose status has the
+  /// message (commsched_channel_status(), commsched_recording_status()).
+  /// ABORTED if the recording was destroyed before.
   commsched_status_t status;
   uint32_t reserved;  ///< 0.
 } commsched_completion_t;
@@ -36,7 +44,7 @@ enum { COMMSCHED_MAX_COMPLETIONS = 1048576 };
 /// is RESOURCE_EXHAUSTED. Memory grows with what there is at once, 32 bytes
 /// each.
 ///
-/// Ownership: channels keep what they need. Release with
+/// Ownership: channels and recordings keep what they need. Release with
 ///            commsched_completions_destroy().
 /// Threads:   any.
 /// Blocks:    never.
@@ -73,7 +81,7 @@ COMMSCHED_API commsched_status_t commsched_completions_next(
 COMMSCHED_API commsched_status_t
 commsched_completions_wake(commsched_completions_t* completions);
 
-/// Gives up the handle; what its channels finish later nobody learns. Accepts
+/// Gives up the handle; what finishes later nobody learns of. Accepts
 /// NULL.
 ///
 /// Threads:   any, once; nobody may be in commsched_completions_next().

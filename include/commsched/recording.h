@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "commsched/completions.h"
 #include "commsched/export.h"
 #include "commsched/graph.h"
 #include "commsched/group.h"
@@ -66,6 +67,10 @@ typedef struct commsched_recording_desc {
   /// the caller or streams of the device; a call that waits drives,
   /// commsched_recording_wait() too.
   commsched_progress_t progress;
+  /// Where the recording tells which of its submissions have finished; NULL:
+  /// nowhere. Kept alive.
+  commsched_completions_t* completions;
+  uint64_t key;  ///< What its completions call the recording.
 } commsched_recording_desc_t;
 
 static inline commsched_recording_desc_t commsched_recording_desc_init(void) {
@@ -308,6 +313,12 @@ commsched_recording_after(commsched_recording_t* recording,
 /// Submits a collective: what was called before it is what it reads. Its result
 /// is there for the ops called after it.
 ///
+/// The recording's completions, if it has been given some, tell of each
+/// submission that returned OK, once: by its number among these, 1, 2, 3, ...,
+/// and the collective (commsched_completion_t). Then
+/// commsched_recording_wait() would not wait, and on a device the result is in
+/// place for whoever enqueues. What was left out of a step is not told of.
+///
 /// Threads:   as commsched_recording_step_begin().
 /// Blocks:    while recording, until it is complete; else never, unless calls
 ///            before it came out of the plan's order.
@@ -318,6 +329,7 @@ commsched_recording_after(commsched_recording_t* recording,
 ///                                 stick; while recording, another rank of the
 ///                                 group submits something else; it uses a
 ///                                 LATE_BOUND buffer
+///            RESOURCE_EXHAUSTED   no room in the completions; does not stick
 ///            or the recording's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_recording_submit(

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "commsched/channel.hpp"
 #include "commsched/commsched.hpp"
 #include "commsched/recording.h"
 
@@ -36,6 +37,8 @@ struct RecordingSpec {
   int64_t launch_timeout_ns = 0;
   bool strict = false;
   commsched_progress_t progress = COMMSCHED_PROGRESS_THREAD;
+  const Completions* completions = nullptr;
+  uint64_t key = 0;  ///< What its completions call the recording.
 };
 
 /// A program that calls eagerly, in its own order, and gets a plan.
@@ -63,6 +66,9 @@ class Recording : public internal::Handle<commsched_recording_t,
     desc.launch_timeout_ns = spec.launch_timeout_ns;
     desc.strict = spec.strict ? 1 : 0;
     desc.progress = spec.progress;
+    desc.completions =
+        spec.completions == nullptr ? nullptr : spec.completions->get();
+    desc.key = spec.key;
     commsched_recording_t* recording = nullptr;
     const auto code = commsched_recording_create(&desc, &recording);
     return internal::ResultOf(code, [&] { return Recording(recording); });

@@ -34,7 +34,7 @@ absl::Status Next(Completions& completions, commsched_completion_t* out,
     const size_t most = std::min<uint64_t>(kAtOnce, num_out - count);
     const size_t num = completions.Next({taken, most}, deadline_ns);
     for (size_t i = 0; i < num; ++i) {
-      out[count++] = {.key = taken[i].channel,
+      out[count++] = {.key = taken[i].key,
                       .request = taken[i].request,
                       .user = taken[i].user,
                       .status = static_cast<commsched_status_t>(taken[i].code),

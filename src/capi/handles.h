@@ -13,7 +13,7 @@
 
 #include "base/mutex.h"
 #include "capi/context.h"
-#include "channel/completions.h"
+#include "base/completions.h"
 #include "comm/mesh.h"
 #include "commsched/commsched.h"
 #include "graph/graph.h"

@@ -59,6 +59,10 @@ absl::Status ReadDesc(const commsched_recording_desc_t& desc,
   RETURN_IF_ERROR(AddPlanning(desc, spec));
   ASSIGN_OR_RETURN(spec->lanes, LanesOf(RankDescOf(desc)));
   spec->recorder = handle->recorder.get();
+  if (desc.completions != nullptr) {
+    spec->completions = desc.completions->completions;
+  }
+  spec->key = desc.key;
   spec->steps_to_record =
       desc.steps_to_record == 0 ? kDefaultSteps : desc.steps_to_record;
   spec->max_recorded_steps =

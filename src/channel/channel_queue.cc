@@ -242,7 +242,7 @@ absl::Status ChannelQueue::HaveWait(const Done& done, Stream* stream) {
 void ChannelQueue::FinishLocked(ChannelRequest* request,
                                 absl::StatusCode code) {
   if (channel_.completions != nullptr) {
-    channel_.completions->Add({.channel = channel_.key,
+    channel_.completions->Add({.key = channel_.key,
                                .request = request->number,
                                .user = request->user,
                                .code = code});

@@ -18,7 +18,7 @@
 #include "channel/channel_launch.h"
 #include "channel/channel_spec.h"
 #include "channel/channel_trace.h"
-#include "channel/completions.h"
+#include "base/completions.h"
 #include "channel/launch_queue.h"
 #include "channel/request_table.h"
 #include "channel/shape_table.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "channel/completions.h"
+#include "base/completions.h"
 #include "comm/world.h"
 #include "commsched/plugin.h"
 #include "session/session_spec.h"

@@ -441,7 +441,7 @@ void DeviceQueue::AwaitRest() {
 
 void DeviceQueue::FinishLocked(DeviceLaunch* launch, absl::StatusCode code) {
   if (channel_.completions != nullptr) {
-    channel_.completions->Add({.channel = channel_.key,
+    channel_.completions->Add({.key = channel_.key,
                                .request = launch->number,
                                .user = launch->user,
                                .code = code});

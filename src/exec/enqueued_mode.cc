@@ -258,6 +258,7 @@ void EnqueuedMode::Retire(uint64_t number) {
   const uint64_t step = number / state_.launches_per_step;
   state_.instruments.Retired(index, step, MarkOf(index, step));
   state_.MarkComplete(index, step);
+  state_.instruments.Ended(index, step);
 }
 
 // The oldest launch. It has its time from when its waits are met: before that
@@ -310,7 +311,7 @@ void EnqueuedMode::DecideWhenToLook(bool busy) {
            !state_.spec.by_caller;
   idle_.store(is_idle, std::memory_order_seq_cst);
   next_look_ns_ =
-      now_ns + (state_.instruments.times_ends() ? kTimedLookNs : kLookNs);
+      now_ns + (state_.instruments.tells_ends() ? kTimedLookNs : kLookNs);
 }
 
 int64_t EnqueuedMode::NextWakeNs() const {

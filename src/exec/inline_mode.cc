@@ -34,6 +34,7 @@ int64_t InlineMode::IssueUntil(uint64_t number, int64_t now_ns) {
     state_.Finish(index, drops);
     now_ns = instruments.Retired(index, step, mark);
     state_.MarkComplete(index, step);
+    instruments.Ended(index, step);
     issued_.Advance();
   }
   return now_ns;

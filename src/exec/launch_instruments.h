@@ -25,8 +25,9 @@ struct LaunchMark {
 
 // The instruments of an issuer: the trace (Recorder), what held launches back
 // (HoldClock), the flight record, the observers and the ranges of NVIDIA's
-// tools. Issue modes tell this class what happens and know none of the five; a
-// new instrument is a member here.
+// tools; and who has to know of ends (LaunchListener). Issue modes tell this
+// class what happens and know none of the six; a new instrument is a member
+// here.
 //
 // The clock is read only if somebody wants the time, which the caller may have
 // read already. Steps count from 0, whatever the program calls the first.
@@ -42,8 +43,8 @@ class LaunchInstruments {
   LaunchInstruments(const LaunchInstruments&) = delete;
   LaunchInstruments& operator=(const LaunchInstruments&) = delete;
 
-  // Whether anybody wants to know when launches end.
-  bool times_ends() const { return times_ends_; }
+  // Whether anybody wants to know soon that launches have ended.
+  bool tells_ends() const { return times_ends_ || told_.listener != nullptr; }
   // Whether anything is to be marked of a launch.
   bool listens() const { return listens_; }
 
@@ -120,6 +121,12 @@ class LaunchInstruments {
       return 0;
     }
     return told_.recorder != nullptr ? end_ns : 0;
+  }
+
+  // Everybody can see that it is complete.
+  void Ended(uint32_t launch, uint64_t step) {
+    if (ABSL_PREDICT_TRUE(told_.listener == nullptr)) return;
+    told_.listener->LaunchEnded(launch, step);
   }
 
   // ---- Pauses ----

@@ -194,6 +194,7 @@ void PolledMode::Retire(const InFlight& entry) {
   if (launch.event != nullptr) {
     CallerStream()->Record(launch.event, entry.step + 1);
   }
+  state_.instruments.Ended(entry.launch, entry.step);
 }
 
 // What ranks have told each other of when launches were issued.

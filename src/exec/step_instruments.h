@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "exec/launch_listener.h"
 #include "exec/nvtx_ranges.h"
 #include "exec/observers.h"
 #include "trace/flight_record.h"
@@ -19,6 +20,7 @@ struct StepInstruments {
   FlightRecord* flight = nullptr;
   Observers* observers = nullptr;
   NvtxRanges* ranges = nullptr;  // of NVIDIA's tools
+  LaunchListener* listener = nullptr;
   // The watchdog's: how long a launch may take. 0: it does not look.
   int64_t launch_timeout_ns = 0;
   // The time that all of them tell. Another one only if nobody but the caller

@@ -42,6 +42,10 @@ absl::Status FrozenStep::Init() {
     DeclineToAgree(mine, planned);
     return planned;
   }
+  if (spec_.completions != nullptr) {
+    finished_ = std::make_unique<FinishedSubmissions>(
+        spec_.completions, *frozen_.plan, num_calls_);
+  }
   ASSIGN_OR_RETURN(session_, Session::Create(MakeSessionSpec()));
   return absl::OkStatus();
 }
@@ -117,7 +121,11 @@ SessionSpec FrozenStep::MakeSessionSpec() {
   session.lanes = lanes_;
   session.submitted = frozen_.gated;
   session.recorder = spec_.recorder;
-  session.on_failure = spec_.on_failure;
+  session.on_failure = [this](const absl::Status& failure) {
+    if (finished_ != nullptr) finished_->Fail(failure.code());
+    spec_.on_failure(failure);
+  };
+  session.listener = finished_.get();
   session.launch_timeout_ns = spec_.launch_timeout_ns;
   session.first_step = spec_.first_step;
   session.by_caller = spec_.by_caller;

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "recording/deviation_flag.h"
+#include "recording/finished_submissions.h"
 #include "recording/frozen_plan.h"
 #include "recording/submissions.h"
 #include "session/session.h"
@@ -35,9 +36,10 @@ struct FrozenStepSpec {
   int64_t launch_timeout_ns = 0;
   uint64_t first_step = 0;  // of the recording that the frozen plan runs
   bool strict = false;
-  bool by_caller = false;              // SessionSpec::by_caller
-  Submissions* submissions = nullptr;  // outlive the step, ...
-  DeviationFlag* flag = nullptr;       // ... used by it alone
+  bool by_caller = false;                    // SessionSpec::by_caller
+  std::shared_ptr<Completions> completions;  // null: nobody is told
+  Submissions* submissions = nullptr;        // outlive the step, ...
+  DeviationFlag* flag = nullptr;             // ... used by it alone
 };
 
 // Takes the calls of an eager program, in whatever order they come, to a
@@ -85,6 +87,11 @@ class FrozenStep {
   absl::Status After(uint32_t op, Stream* stream);
   // `late`: what the collective binds.
   absl::Status Submit(uint32_t op, absl::Span<const LateBinding> late);
+  // `op`, which Submit() has just taken, is to be told of by `completion`, for
+  // which there is a place.
+  void TellOf(uint32_t op, const Completion& completion) {
+    finished_->Submitted(spec_.submissions->LatestCall(op), steps_, completion);
+  }
   // As Session::BufferRelease(). kUnavailable, naming it, if a collective that
   // uses `buffer` has been submitted and is not due. `in_step`: between
   // StepBegin() and StepEnd().
@@ -225,7 +232,8 @@ class FrozenStep {
   std::vector<std::vector<uint32_t>> calls_of_op_;  // by declared op
   std::vector<Stream*> lanes_;
   uint32_t flag_lane_ = 0;
-  std::unique_ptr<Session> session_;  // goes before its memory
+  std::unique_ptr<FinishedSubmissions> finished_;  // null: nobody is told
+  std::unique_ptr<Session> session_;  // goes before its memory and listener
 
   uint64_t steps_ = 0;  // that have ended
 

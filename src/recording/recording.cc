@@ -339,6 +339,24 @@ absl::Status Recording::RecordSubmit(uint32_t op,
   return absl::OkStatus();
 }
 
+// The place comes first: without one nothing is submitted.
+absl::Status Recording::SubmitAndTell(uint32_t op,
+                                      absl::Span<const LateBinding> late) {
+  RETURN_IF_ERROR(spec_.completions->Reserve());
+  if (absl::Status refused = SubmitUntold(op, late); !refused.ok()) {
+    spec_.completions->GiveBack();
+    return refused;
+  }
+  const Completion completion = {
+      .key = spec_.key, .request = ++num_requests_, .user = op};
+  if (running_ != nullptr) {
+    running_->TellOf(op, completion);
+  } else {
+    spec_.completions->Add(completion);
+  }
+  return absl::OkStatus();
+}
+
 // What is recorded is complete when it has been submitted.
 absl::Status Recording::BufferRelease(BufferId buffer, Stream* stream) {
   RETURN_IF_ERROR(status());
@@ -490,6 +508,7 @@ absl::Status Recording::Freeze(FrozenOrder order) {
   spec.first_step = info_.steps;
   spec.strict = spec_.strict;
   spec.by_caller = spec_.by_caller;
+  spec.completions = spec_.completions;
   spec.submissions = &submissions_;
   spec.flag = flag_.get();
   ASSIGN_OR_RETURN(std::unique_ptr<FrozenStep> frozen,

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/completions.h"
 #include "base/mutex.h"
 #include "exec/failure.h"
 #include "graph/graph.h"
@@ -38,6 +39,8 @@ struct RecordingSpec {
   int64_t launch_timeout_ns = 0;
   bool strict = false;     // frozen steps must be the recorded one
   bool by_caller = false;  // SessionSpec::by_caller; all lanes are the caller
+  std::shared_ptr<Completions> completions;  // null: nobody is told
+  uint64_t key = 0;                          // what they call the recording
 };
 
 // How the recording treats a collective.
@@ -112,10 +115,10 @@ class Recording {
   }
   // `late`: the late-bound buffers of the collective; read during the call.
   absl::Status Submit(uint32_t op, absl::Span<const LateBinding> late = {}) {
-    if (ABSL_PREDICT_TRUE(running_ != nullptr)) {
-      return running_->Submit(op, late);
+    if (ABSL_PREDICT_FALSE(spec_.completions != nullptr)) {
+      return SubmitAndTell(op, late);
     }
-    return RecordSubmit(op, late);
+    return SubmitUntold(op, late);
   }
   absl::Status BufferRelease(BufferId buffer, Stream* stream);
   // Any thread, also beside the calls of a step.
@@ -138,6 +141,13 @@ class Recording {
   absl::Status CheckAddress(const Buffer& buffer, const void* address) const;
   absl::Status CheckHow(const Op& op, RecordedCollective how) const;
   absl::Status CheckInStep(const char* what, uint32_t op, OpKind kind) const;
+  absl::Status SubmitUntold(uint32_t op, absl::Span<const LateBinding> late) {
+    if (ABSL_PREDICT_TRUE(running_ != nullptr)) {
+      return running_->Submit(op, late);
+    }
+    return RecordSubmit(op, late);
+  }
+  absl::Status SubmitAndTell(uint32_t op, absl::Span<const LateBinding> late);
   absl::Status RecordBefore(uint32_t op, Stream* stream);
   absl::Status RecordAfter(uint32_t op, Stream* stream);
   absl::Status RecordSubmit(uint32_t op, absl::Span<const LateBinding> late);
@@ -188,6 +198,7 @@ class Recording {
   CallOrder current_;              // while recording
   std::vector<bool> open_;         // by op, while recording
   uint64_t num_to_ignore_ = 0;     // answers, of before the last meeting
+  uint64_t num_requests_ = 0;      // submissions that completions tell of
   RecordingInfo info_;
 
   Submissions submissions_;

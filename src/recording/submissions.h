@@ -36,6 +36,11 @@ class Submissions {
   void BeginStep(uint64_t step) {
     step_.store(step + 1, std::memory_order_release);
   }
+  // The call that `op` was noted with last.
+  uint32_t LatestCall(uint32_t op) const {
+    return static_cast<uint32_t>(
+        entries_[op].latest.load(std::memory_order_relaxed) & kComplete);
+  }
   // `op` has been submitted in the step that has begun.
   void Note(uint32_t op, uint32_t call) {
     // Released here, acquired in Find().

@@ -360,6 +360,7 @@ StepInstruments SessionParts::Instruments() const {
           .flight = flight.get(),
           .observers = observers.get(),
           .ranges = ranges.get(),
+          .listener = spec.listener,
           .launch_timeout_ns = spec.launch_timeout_ns,
           .clock = spec.clock};
 }

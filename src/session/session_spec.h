@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "comm/world.h"
 #include "device/device.h"
+#include "exec/launch_listener.h"
 #include "plan/plan.h"
 #include "trace/recorder.h"
 
@@ -54,6 +55,7 @@ struct SessionSpec {
   std::vector<OpId> submitted;
   Recorder* recorder = nullptr;
   std::vector<const commsched_observer_t*> observers;
+  LaunchListener* listener = nullptr;  // outlives the session
   // Told the session's first failure, on whichever thread finds it.
   std::function<void(const absl::Status&)> on_failure;
   std::string flight_path;  // of the flight record; empty: none

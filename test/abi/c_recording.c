@@ -140,16 +140,20 @@ static void test_bound(void) {
   commsched_buffer_desc_t buffer = commsched_buffer_desc_init();
   commsched_collective_desc_t reduce = commsched_collective_desc_init();
   commsched_late_binding_t binding;
+  commsched_completion_t told[4];
   commsched_recording_t* recording = NULL;
   commsched_group_t* group = NULL;
   commsched_buffer_id_t moves;
   commsched_op_id_t op;
   float memory[4][2] = {{0}};
+  uint64_t count = 0;
   int step;
   desc.context = c_new_context(world, 0);
   EXPECT_OK(commsched_group_create(desc.context, "dp", members, 1, &group));
   desc.groups = &group;
   desc.num_groups = 1;
+  desc.key = 5;
+  EXPECT_OK(commsched_completions_create(1, &desc.completions));
   EXPECT_OK(commsched_recording_create(&desc, &recording));
   buffer.name = "moves";
   buffer.dtype = COMMSCHED_F32;
@@ -178,6 +182,13 @@ static void test_bound(void) {
     EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "bindings",
                  commsched_recording_submit_bound(recording, op, NULL, 1));
     EXPECT_OK(commsched_recording_submit_bound(recording, op, &binding, 1));
+    EXPECT_FAILS(COMMSCHED_RESOURCE_EXHAUSTED, "all 1 places are taken",
+                 commsched_recording_submit_bound(recording, op, &binding, 1));
+    EXPECT_OK(commsched_completions_next(desc.completions, told, 4, INT64_MAX,
+                                         &count));
+    EXPECT(count == 1 && told[0].key == 5 && told[0].user == op &&
+           told[0].request == (uint64_t)(step + 1) &&
+           told[0].status == COMMSCHED_OK);
     EXPECT_OK(commsched_recording_step_end(recording));
     EXPECT_OK(commsched_recording_buffer_release(recording, moves, here));
   }
@@ -200,6 +211,7 @@ static void test_bound(void) {
   EXPECT_NULL("recording",
               commsched_recording_buffer_release(NULL, moves, here));
   commsched_recording_destroy(recording);
+  commsched_completions_destroy(desc.completions);
   commsched_group_destroy(group);
   commsched_context_destroy(desc.context);
   commsched_world_destroy(world);

@@ -83,8 +83,8 @@ TEST_P(ChannelServiceTest, OneThreadServesTenGroups) {
           completions->Next(absl::MakeSpan(out), kNoDeadlineNs);
       for (size_t i = 0; i < count; ++i) {
         EXPECT_EQ(out[i].code, absl::StatusCode::kOk);
-        EXPECT_EQ(out[i].user, next[out[i].channel]++);
-        EXPECT_EQ(out[i].request, next[out[i].channel]);
+        EXPECT_EQ(out[i].user, next[out[i].key]++);
+        EXPECT_EQ(out[i].request, next[out[i].key]);
       }
       num_taken += count;
     }

@@ -327,8 +327,8 @@ TEST(CudaChannelTest, CompletionsComeByThemselves) {
           completions->Next(absl::MakeSpan(out), kNoDeadlineNs);
       for (size_t i = 0; i < count; ++i) {
         EXPECT_EQ(out[i].code, absl::StatusCode::kOk);
-        EXPECT_EQ(out[i].user, next[out[i].channel]);
-        next[out[i].channel] += 2;
+        EXPECT_EQ(out[i].user, next[out[i].key]);
+        next[out[i].key] += 2;
       }
       taken += count;
     }

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/completions.h"
 #include "base/status_macros.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
@@ -106,6 +108,68 @@ TEST_F(CudaRecordingTest, EqualStepsAreFrozenAndReplayed) {
     EXPECT_EQ(info.plans, t < 1 ? 0u : 1u);
     EXPECT_EQ(info.steps_deviating, 0u);
   });
+}
+
+// Of one thread of the program, while the device is at work.
+TEST_F(CudaRecordingTest, CompletionsTellWhatTheDeviceHasDone) {
+  constexpr int kSteps = 8;
+  for (const bool by_caller : {false, true}) {
+    std::vector<std::shared_ptr<Completions>> completions;
+    ModulesSpec spec;
+    for (int r = 0; r < spec.ranks; ++r) {
+      completions.push_back(std::make_shared<Completions>(64));
+    }
+    spec.adjust = [&](RecordingSpec* recording) {
+      recording->completions = completions[recording->world_rank];
+      recording->by_caller = by_caller;
+    };
+    std::vector<ModulesReference> after(kSteps, ModulesReference(spec));
+    for (int t = 0; t < kSteps; ++t) {
+      if (t > 0) after[t] = after[t - 1];
+      for (int m = 0; m < spec.modules; ++m) {
+        after[t].Step(m, t, std::vector<Takes>(spec.ranks));
+      }
+    }
+    ExpectAllOk(
+        RunDeviceModules(spec, [&](DeviceModulesRank& rank) -> absl::Status {
+          Recording& recording = rank.recording();
+          for (int t = 0; t < kSteps; ++t) {
+            RETURN_IF_ERROR(recording.StepBegin());
+            for (int m = 0; m < spec.modules; ++m) {
+              RETURN_IF_ERROR(rank.Backward(m, t));
+              RETURN_IF_ERROR(rank.Reduce(m));
+            }
+            if (by_caller) {
+              for (int m = 0; m < spec.modules; ++m) {
+                RETURN_IF_ERROR(recording.Wait(rank.ar(m), kLongNs));
+              }
+            }
+            for (int told = 0; !by_caller && told < spec.modules; ++told) {
+              Completion out[1];
+              EXPECT_EQ(
+                  completions[rank.rank()]->Next(
+                      out, DeadlineAfter(SystemClock::Get().NowNs(), kLongNs)),
+                  1u);
+              EXPECT_EQ(out[0].code, absl::StatusCode::kOk);
+              EXPECT_EQ(out[0].request, t * spec.modules + told + 1);
+              for (int m = 0; m < spec.modules; ++m) {
+                if (rank.ar(m) != out[0].user) continue;
+                EXPECT_EQ(rank.grad(m), after[t].grad(rank.rank(), m));
+              }
+            }
+            for (int m = 0; m < spec.modules; ++m) {
+              RETURN_IF_ERROR(rank.Optimize(m));
+            }
+            RETURN_IF_ERROR(recording.StepEnd());
+          }
+          RETURN_IF_ERROR(recording.Drain());
+          Completion out[64];
+          const size_t left =
+              completions[rank.rank()]->Next(absl::MakeSpan(out), 0);
+          EXPECT_EQ(left, by_caller ? kSteps * spec.modules : 0u);
+          return absl::OkStatus();
+        }));
+  }
 }
 
 TEST_F(CudaRecordingTest, NothingIsLeftBehind) {

@@ -81,7 +81,7 @@ TEST_F(LaunchInstrumentsTest, TheClockIsNotReadIfNobodyListens) {
   instruments.Completed(0, 0, 5, &mark);
   EXPECT_EQ(instruments.Retired(0, 0, mark), 0);
   EXPECT_EQ(clock_.readings(), 0);
-  EXPECT_FALSE(instruments.times_ends());
+  EXPECT_FALSE(instruments.tells_ends());
   EXPECT_FALSE(instruments.notes_ready());
 }
 

@@ -1,11 +1,12 @@
-"""Completions: where one thread learns what has become of the requests of channels."""
+"""Completions: where one thread learns what has become of the requests of channels
+and recordings."""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Union
 
 from . import _wait
 from ._enums import Status
@@ -15,6 +16,7 @@ from .errors import check, error
 
 if TYPE_CHECKING:
     from .channel import Channel
+    from .recording import Recording
 
 _create = abi.function("commsched_completions_create")
 _destroy = abi.function("commsched_completions_destroy")
@@ -24,12 +26,12 @@ _Completion = abi.type("commsched_completion_t")
 
 
 class Completion(NamedTuple):
-    """What has become of one request. `status` is OK, or what its channel has failed
-    with: `Channel.check` raises it."""
+    """What has become of one request. `status` is OK, or what its channel or recording
+    has failed with: their `check` raises it."""
 
-    key: int  # Of its channel.
-    request: int  # Its number in the channel.
-    user: int  # What was submitted with it.
+    key: int  # Of its channel or recording.
+    request: int  # Its number in that.
+    user: int  # What was submitted with it; of a recording, the collective.
     status: Status
 
 
@@ -41,7 +43,7 @@ class Completions(Owner):
         out = ctypes.c_void_p()
         check(_create(capacity, ctypes.byref(out)))
         self._own(out.value, _destroy)
-        self._channels: Dict[int, "weakref.ref[Channel]"] = {}
+        self._owners: Dict[int, "weakref.ref[Union[Channel, Recording]]"] = {}
         self._keys = itertools.count()
         self._arrays: List[Any] = []
         self._left: List[Completion] = []
@@ -53,8 +55,8 @@ class Completions(Owner):
         an empty list. Several threads may wait; each gets others."""
         taken = self._take(most, _wait.nanoseconds(timeout))
         for each in taken:
-            channel = self._channels.get(each.key)
-            owner = channel() if channel is not None else None
+            found = self._owners.get(each.key)
+            owner = found() if found is not None else None
             if owner is not None and each.status == Status.OK:
                 owner.release(each.request)
         return taken
@@ -91,13 +93,13 @@ class Completions(Owner):
         """Ends a `next` that waits, or else the next one that would."""
         check(_wake(self._handle))
 
-    def add(self, channel: "Channel", key: Optional[int]) -> int:
-        """For `Channel`: what its completions call it."""
+    def add(self, owner: "Union[Channel, Recording]", key: Optional[int]) -> int:
+        """For `Channel` and `Recording`: what completions call them."""
         if key is None:
-            key = next(each for each in self._keys if each not in self._channels)
-        elif key in self._channels and self._channels[key]() is not None:
-            raise ValueError(f"key {key} is that of another channel")
-        self._channels[key] = weakref.ref(channel)
+            key = next(each for each in self._keys if each not in self._owners)
+        elif key in self._owners and self._owners[key]() is not None:
+            raise ValueError(f"key {key} is that of another channel or recording")
+        self._owners[key] = weakref.ref(owner)
         return key
 
 

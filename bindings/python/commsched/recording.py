@@ -10,6 +10,7 @@ from . import _describe, _wait
 from ._enums import Collective, DType, Ownership, Phase, Progress, Status, named
 from ._lib import abi
 from ._steps import Bindings, Steps, functions_of, lanes_of, late_bindings
+from .completions import Completions
 from .context import Context
 from .errors import check
 from .group import Group
@@ -59,7 +60,9 @@ class Recording(Steps):
     on all ranks; ids count as they come. Then steps run: the first are recorded, the
     next replay the plan that they make.
 
-    `groups`: by group id, on different axes.
+    `groups`: by group id, on different axes. `completions`: told of each submission
+    that has finished, by its number among these, from 1 on, and the collective; `key`
+    is what they call the recording.
     """
 
     _functions = functions_of("recording")
@@ -71,8 +74,11 @@ class Recording(Steps):
                  max_recorded_steps: int = 0, timeout: Optional[float] = None,
                  strict: bool = False,
                  progress: Union[Progress, str] = Progress.THREAD,
+                 completions: Optional[Completions] = None, key: Optional[int] = None,
                  hear_interrupts: bool = True) -> None:
         self._hear = hear_interrupts
+        self._completions = completions
+        self.key = 0 if completions is None else completions.add(self, key)
         self.op_names: Dict[int, str] = {}
         self._memory: Dict[int, Memory] = {}
         self._late: Dict[int, object] = {}
@@ -85,7 +91,9 @@ class Recording(Steps):
             trace=None if trace is None else trace.handle,
             steps_to_record=steps_to_record, max_recorded_steps=max_recorded_steps,
             launch_timeout_ns=0 if timeout is None else _wait.nanoseconds(timeout),
-            strict=strict, progress=named(Progress, progress))
+            strict=strict, progress=named(Progress, progress),
+            completions=None if completions is None else completions.handle,
+            key=self.key)
         if options is not None:
             desc.options = ctypes.pointer(options.struct())
         if profile is not None:
@@ -169,6 +177,10 @@ class Recording(Steps):
             _wait.nanoseconds(timeout), _DEADLINE, lambda: bool(status_of(handle)),
             time.monotonic_ns)
         self._check(status, op)
+
+    def release(self, request: int) -> None:
+        """For `Completions`: submission number `request` has finished. Memory is kept as
+        long as it is declared, or is that of the latest submission."""
 
     @property
     def info(self) -> RecordingInfo:

@@ -156,3 +156,24 @@ recording.step_begin()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT, err
+
+
+def test_completions_tell_of_each_submission(on_ranks):
+    def body(context):
+        with cs.Completions() as completions:
+            program = Program(context, completions=completions, key=4)
+            told = []
+            with program.recording as recording:
+                for step in range(4):
+                    program.step(step)
+                    while len(told) < 2 * (step + 1):
+                        told += completions.next(timeout=20)
+                names = [(recording.op_names[each.user], each.request)
+                         for each in told]
+            return names, {each.key for each in told}, {each.status for each in told}
+
+    for names, keys, statuses in on_ranks(2, body):
+        assert sorted(request for _, request in names) == list(range(1, 9))
+        assert sorted(name for name, _ in names) == ["reduce"] * 4 + [
+            "reduce_moving"] * 4
+        assert (keys, statuses) == ({4}, {cs.Status.OK})

@@ -1,6 +1,7 @@
-// Where whoever serves many channels learns what has become of their requests.
-#ifndef COMMSCHED_SRC_CHANNEL_COMPLETIONS_H_
-#define COMMSCHED_SRC_CHANNEL_COMPLETIONS_H_
+// Where whoever serves many channels and recordings learns what has become of
+// their requests.
+#ifndef COMMSCHED_SRC_BASE_COMPLETIONS_H_
+#define COMMSCHED_SRC_BASE_COMPLETIONS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,14 +15,14 @@ namespace commsched {
 
 // What has become of one request.
 struct Completion {
-  uint64_t channel = 0;  // the number that its maker gave the channel
+  uint64_t key = 0;  // the number that its maker gave the channel or recording
   uint64_t request = 0;
-  uint64_t user = 0;  // what its submitter gave with it
+  uint64_t user = 0;  // what its submitter gave with it; the op of a recording
   absl::StatusCode code = absl::StatusCode::kOk;
 };
 
-// Finished requests of any channels, in the order in which they finished, until
-// they are taken. An object of its own: its channels may be of several worlds.
+// Finished requests of anybody, in the order in which they finished, until
+// they are taken. An object of its own: they may be of several worlds.
 //
 // A request takes its place when it is submitted, so that whoever finishes it
 // never waits and allocates nothing. There are `capacity` places; memory grows
@@ -67,4 +68,4 @@ class Completions {
 
 }  // namespace commsched
 
-#endif  // COMMSCHED_SRC_CHANNEL_COMPLETIONS_H_
+#endif  // COMMSCHED_SRC_BASE_COMPLETIONS_H_

@@ -1,4 +1,4 @@
-#include "channel/completions.h"
+#include "base/completions.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "channel/completions.h"
+#include "base/completions.h"
 
 #include <cstdint>
 #include <thread>
@@ -32,10 +32,10 @@ std::vector<uint64_t> Take(Completions& completions, size_t most) {
 TEST(CompletionsTest, WhatHasFinishedIsTakenInThatOrder) {
   Completions completions(8);
   for (int i = 0; i < 3; ++i) ASSERT_OK(completions.Reserve());
-  completions.Add({.channel = 1, .request = 5});
-  completions.Add({.channel = 2, .request = 4});
+  completions.Add({.key = 1, .request = 5});
+  completions.Add({.key = 2, .request = 4});
   EXPECT_THAT(Take(completions, 8), ElementsAre(5, 4));
-  completions.Add({.channel = 1, .request = 6});
+  completions.Add({.key = 1, .request = 6});
   EXPECT_THAT(Take(completions, 8), ElementsAre(6));
 }
 
