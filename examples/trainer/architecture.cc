@@ -84,12 +84,6 @@ class Builder {
 
 }  // namespace
 
-int64_t Architecture::parameter_count() const {
-  int64_t total = 0;
-  for (const ParameterSpec& spec : parameters) total += spec.count;
-  return total;
-}
-
 Architecture BuildArchitecture(const GptConfig& config) {
   return Builder(config).Build();
 }

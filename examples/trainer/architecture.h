@@ -67,8 +67,6 @@ struct Architecture {
   }
   int64_t layer_of(int module) const { return (module - 1) / 2; }
   int head_module() const { return static_cast<int>(modules.size()) - 1; }
-
-  int64_t parameter_count() const;
 };
 
 // Requires ValidateConfig(config).ok().

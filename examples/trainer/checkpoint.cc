@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "examples/trainer/hugging_face.h"
+#include "examples/trainer/config.h"
 #include "examples/trainer/output_paths.h"
 #include "examples/trainer/units.h"
 

@@ -2,6 +2,7 @@
 #define COMMSCHED_EXAMPLES_TRAINER_CONFIG_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,14 +28,40 @@ struct GptConfig {
   int64_t qkv_channels() const { return channels + 2 * kv_channels(); }
 };
 
+// A model with a name, and what suits its size.
+struct ModelPreset {
+  const char* name;
+  GptConfig config;
+  double lr;
+  uint64_t bucket_bytes;
+};
+
 // "nano" (4 layers of 128 channels), "mini" (6 x 384) or "small" (12 x 768).
 // Fails with kInvalidArgument, listing the presets, for any other name.
+absl::StatusOr<ModelPreset> PresetOf(absl::string_view name);
 absl::StatusOr<GptConfig> PresetConfig(absl::string_view name);
 
 // Fails with kInvalidArgument, naming field, value and limit, if the config is
 // not one that Gpt can run: every field at least 1, vocab at most 256,
 // channels a multiple of heads, and heads of kv_heads unless that is 0.
 absl::Status ValidateConfig(const GptConfig& config);
+
+// The sizes on one line, for a checkpoint: weights alone do not say how many
+// heads there are.
+std::string FormatConfig(const GptConfig& config);
+
+// Reads them back. kInvalidArgument for what FormatConfig did not write, or
+// what ValidateConfig refuses.
+absl::StatusOr<GptConfig> ParseConfig(absl::string_view text);
+
+// The names under which transformers' from_pretrained looks in a folder.
+inline constexpr char kHuggingFaceWeights[] = "model.safetensors";
+inline constexpr char kHuggingFaceConfig[] = "config.json";
+
+// The text of config.json for weights of this model: GPT2LMHeadModel with bytes
+// for tokens. kUnimplemented with grouped queries, which no architecture of
+// transformers has in GPT-2's layout.
+absl::StatusOr<std::string> HuggingFaceConfig(const GptConfig& config);
 
 }  // namespace commsched::trainer
 

@@ -15,7 +15,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "examples/trainer/machine.h"
+#include "examples/trainer/memory_watch.h"
 #include "examples/trainer/random.h"
 #include "examples/trainer/status_macros.h"
 

@@ -5,33 +5,28 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace commsched::trainer {
 namespace {
 
-const char* IsaName(dnnl_cpu_isa_t isa) {
-  switch (static_cast<int>(isa)) {
-    case dnnl_cpu_isa_sse41:
-      return "sse41";
-    case dnnl_cpu_isa_avx:
-      return "avx";
-    case dnnl_cpu_isa_avx2:
-      return "avx2";
-    case dnnl_cpu_isa_avx2_vnni:
-      return "avx2_vnni";
-    case dnnl_cpu_isa_avx512_core:
-      return "avx512_core";
-    case dnnl_cpu_isa_avx512_core_vnni:
-      return "avx512_core_vnni";
-    case dnnl_cpu_isa_avx512_core_bf16:
-      return "avx512_core_bf16";
-    case dnnl_cpu_isa_avx512_core_amx:
-      return "avx512_core_amx";
-    default:
-      return "generic";
+constexpr std::pair<int, const char*> kIsaNames[] = {
+    {dnnl_cpu_isa_sse41, "sse41"},
+    {dnnl_cpu_isa_avx, "avx"},
+    {dnnl_cpu_isa_avx2, "avx2"},
+    {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
+    {dnnl_cpu_isa_avx512_core, "avx512_core"},
+    {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+    {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+    {dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"}};
+
+const char* IsaName(int isa) {
+  for (const auto& [value, name] : kIsaNames) {
+    if (value == isa) return name;
   }
+  return "generic";
 }
 
 char Letter(const Operand& operand) { return operand.transposed ? 'T' : 'N'; }

@@ -1,39 +1,36 @@
 #include "examples/trainer/memory_watch.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 #include <string>
-
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 namespace commsched::trainer {
 namespace {
 
 uint64_t BytesOfProcess(absl::string_view field) {
-  std::ifstream file("/proc/self/status");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return BytesInStatus(text.str(), field);
+  std::ifstream status("/proc/self/status");
+  return BytesInStatus(status, field);
 }
 
 }  // namespace
 
-uint64_t BytesInStatus(absl::string_view status, absl::string_view field) {
-  for (absl::string_view line : absl::StrSplit(status, '\n')) {
-    if (!absl::ConsumePrefix(&line, field) ||
-        !absl::ConsumePrefix(&line, ":") ||
-        !absl::ConsumeSuffix(&line, " kB")) {
-      continue;
-    }
-    uint64_t kib = 0;
-    return absl::SimpleAtoi(absl::StripAsciiWhitespace(line), &kib) ? kib << 10
-                                                                    : 0;
+int64_t PhysicalBytes() {
+  const int64_t pages = sysconf(_SC_PHYS_PAGES);
+  const int64_t page_bytes = sysconf(_SC_PAGE_SIZE);
+  if (pages <= 0 || page_bytes <= 0) return int64_t{1} << 46;
+  return pages * page_bytes;
+}
+
+uint64_t BytesInStatus(std::istream& status, absl::string_view field) {
+  const std::string wanted = std::string(field) + ":";
+  std::string word;
+  while (status >> word && word != wanted) {
   }
-  return 0;
+  uint64_t kib = 0;
+  status >> kib;
+  return status ? kib << 10 : 0;
 }
 
 void MemoryWatch::BeforeSaver() {

@@ -2,15 +2,20 @@
 #define COMMSCHED_EXAMPLES_TRAINER_MEMORY_WATCH_H_
 
 #include <cstdint>
+#include <istream>
 #include <mutex>
 
 #include "absl/strings/string_view.h"
 
 namespace commsched::trainer {
 
-// Bytes of `field`, such as "VmHWM", in the text of /proc/PID/status; 0 if it
-// does not say.
-uint64_t BytesInStatus(absl::string_view status, absl::string_view field);
+// Memory of the machine; 2^46 if it does not say. More is refused rather than
+// left to overcommit: the first touch would kill the process.
+int64_t PhysicalBytes();
+
+// Bytes of `field`, such as "VmHWM", in `status`, the text of
+// /proc/PID/status; 0 if it does not say.
+uint64_t BytesInStatus(std::istream& status, absl::string_view field);
 
 // What the system says of this process's memory, whichever ranks it has: the
 // most that was resident, and how much of that saving took: what its savers

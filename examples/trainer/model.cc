@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "examples/trainer/kernels.h"
-#include "examples/trainer/machine.h"
+#include "examples/trainer/memory_watch.h"
 
 namespace commsched::trainer {
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_join.h"
 #include "commsched/attention.h"
 #include "commsched/plan.h"
 #include "commsched/version.h"
@@ -24,18 +24,6 @@
 
 namespace commsched::trainer {
 namespace {
-
-// What suits each size; the flags override it.
-struct ModelDefaults {
-  const char* model;
-  double lr;
-  uint64_t bucket_bytes;
-};
-constexpr ModelDefaults kModelDefaults[] = {
-    {"nano", 3e-3, uint64_t{256} << 10},
-    {"mini", 1e-3, uint64_t{4} << 20},
-    {"small", 6e-4, uint64_t{25} << 20},
-};
 
 constexpr int64_t kMaxRanks = 4096;
 constexpr int64_t kMaxSteps = 1'000'000'000;
@@ -52,14 +40,18 @@ struct Range {
 };
 constexpr Range kAnything;
 constexpr Range kCount = {0, kMaxSteps};
-constexpr char kDTypes[] = "fp32, bf16 or fp16";
-constexpr char kChoices[] = "auto, on or off";
+using Words = std::vector<const char*>;
+const Words kDTypes = {"fp32", "bf16", "fp16"};
+const Words kChoices = {"auto", "on", "off"};
 
-// Whether `value` is a word of "auto, on or off".
-bool IsOneOf(absl::string_view choices, absl::string_view value) {
-  const std::vector<absl::string_view> words =
-      absl::StrSplit(choices, absl::ByAnyChar(", "), absl::SkipEmpty());
-  return value != "or" && std::count(words.begin(), words.end(), value) > 0;
+// kInvalidArgument, such as "is 'no'; it must be auto, on or off", for others.
+absl::Status CheckWord(absl::string_view word, const Words& words) {
+  if (std::find(words.begin(), words.end(), word) != words.end()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "is '%s'; it must be %s or %s", word,
+      absl::StrJoin(words.begin(), words.end() - 1, ", "), words.back()));
 }
 
 // Of what the engine takes as a float: what that would round to 0 would mean
@@ -115,14 +107,12 @@ class Flags {
   void operator()(const char* name, bool& value, const char* help) const {
     app_.add_flag(name, value, help);
   }
-  // One of `choices`, if there are any.
+  // One of `words`, if there are any.
   void operator()(const char* name, std::string& value, const char* help,
-                  const char* choices = "") const {
-    Add(name, "TEXT", value, help, [&value, choices](const std::string& text) {
+                  const Words& words = {}) const {
+    Add(name, "TEXT", value, help, [&value, words](const std::string& text) {
       value = text;
-      if (*choices == 0 || IsOneOf(choices, text)) return absl::OkStatus();
-      return absl::InvalidArgumentError(
-          absl::StrFormat("is '%s'; it must be %s", text, choices));
+      return words.empty() ? absl::OkStatus() : CheckWord(text, words);
     });
   }
   CLI::Option* operator()(const char* name, int64_t& value, const char* help,
@@ -188,7 +178,7 @@ void DeclareTraining(const Flags& flag, Options& o) {
       ->default_str("");
   flag("--clip", o.clip, "Clip the global gradient norm; 0: do not");
   flag("--optimizer", o.optimizer, "adamw, or sgd: with momentum 0.9",
-       "adamw or sgd");
+       {"adamw", "sgd"});
   flag("--dtype", o.dtype,
        "Of the parameters and gradients that the model is given: fp32, bf16 or "
        "fp16; the optimizer steps fp32 weights",
@@ -288,9 +278,7 @@ void DeclareSchedule(const Flags& flag, Options& o) {
            "overlap, or serial: no communication beside compute",
            [&o](const std::string& text) {
              o.serial = text == "serial";
-             if (o.serial || text == "overlap") return absl::OkStatus();
-             return absl::InvalidArgumentError(
-                 absl::StrCat("is '", text, "'; it must be overlap or serial"));
+             return CheckWord(text, {"overlap", "serial"});
            });
   flag("--deterministic", o.deterministic,
        "Sum in a fixed order: the same bits for every stage, bucket size, "
@@ -400,22 +388,19 @@ absl::Status SetShard(Options& o) {
 }
 
 absl::Status SetModel(const CLI::App& app, Options& o) {
-  const absl::StatusOr<GptConfig> config = PresetConfig(o.model);
-  if (!config.ok()) {
+  const absl::StatusOr<ModelPreset> preset = PresetOf(o.model);
+  if (!preset.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--model: ", config.status().message()));
+        absl::StrCat("--model: ", preset.status().message()));
   }
-  const GptConfig given = std::exchange(o.config, *config);
+  const GptConfig given = std::exchange(o.config, preset->config);
   o.config.kv_heads = given.kv_heads;
   if (given.layers > 0) o.config.layers = given.layers;
   o.config.context = std::max(o.config.context, o.seq);
-  for (const ModelDefaults& defaults : kModelDefaults) {
-    if (o.model != defaults.model) continue;
-    if (app.count("--lr") == 0) o.lr = defaults.lr;
-    const bool buckets_given = o.bucket_bytes > 0;
-    if (!buckets_given) o.bucket_bytes = defaults.bucket_bytes;
-    if (o.bucket_merge == "auto") o.bucket_merge = buckets_given ? "off" : "on";
-  }
+  if (app.count("--lr") == 0) o.lr = preset->lr;
+  const bool buckets_given = o.bucket_bytes > 0;
+  if (!buckets_given) o.bucket_bytes = preset->bucket_bytes;
+  if (o.bucket_merge == "auto") o.bucket_merge = buckets_given ? "off" : "on";
   TRAINER_RETURN_IF_ERROR(ValidateConfig(o.config));
   return SetShard(o);
 }

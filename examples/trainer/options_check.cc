@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "examples/trainer/hugging_face.h"
+#include "examples/trainer/config.h"
 #include "examples/trainer/model.h"
 #include "examples/trainer/status_macros.h"
 

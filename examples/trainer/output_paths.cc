@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "absl/strings/str_format.h"
@@ -51,6 +53,20 @@ absl::Status CheckFile(absl::string_view flag, const std::string& path) {
   }
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return TryFile(flag, folder.empty() ? "." : folder);
+}
+
+absl::Status WriteWholeFile(const std::string& path, absl::string_view text) {
+  const std::string unfinished = path + ".new";
+  std::ofstream file(unfinished, std::ios::binary);
+  file << text;
+  file.close();
+  if (file && std::rename(unfinished.c_str(), path.c_str()) == 0) {
+    return absl::OkStatus();
+  }
+  const int error = errno;
+  std::remove(unfinished.c_str());
+  return absl::UnavailableError(
+      absl::StrFormat("cannot write '%s': %s", path, std::strerror(error)));
 }
 
 }  // namespace commsched::trainer

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "examples/trainer/hugging_face.h"
+#include "examples/trainer/config.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/sha256.h"
 

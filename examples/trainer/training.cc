@@ -18,7 +18,6 @@
 #include "examples/trainer/figures.h"
 #include "examples/trainer/job.h"
 #include "examples/trainer/job_gate.h"
-#include "examples/trainer/machine.h"
 #include "examples/trainer/matmul.h"
 #include "examples/trainer/memory_watch.h"
 #include "examples/trainer/output_paths.h"

@@ -18,11 +18,17 @@ Architecture Preset(absl::string_view name) {
   return BuildArchitecture(*PresetConfig(name));
 }
 
+int64_t CountElements(const Architecture& architecture) {
+  int64_t count = 0;
+  for (const ParameterSpec& spec : architecture.parameters) count += spec.count;
+  return count;
+}
+
 // C (V + T + 2) + L (12 C^2 + 13 C), worked out by hand.
 TEST(ArchitectureTest, PresetsHaveTheirParameterCounts) {
-  EXPECT_EQ(Preset("nano").parameter_count(), 842'496);
-  EXPECT_EQ(Preset("mini").parameter_count(), 10'795'008);
-  EXPECT_EQ(Preset("small").parameter_count(), 85'350'912);
+  EXPECT_EQ(CountElements(Preset("nano")), 842'496);
+  EXPECT_EQ(CountElements(Preset("mini")), 10'795'008);
+  EXPECT_EQ(CountElements(Preset("small")), 85'350'912);
 }
 
 TEST(ArchitectureTest, ParametersAreHuggingFaces) {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <sstream>
 #include <vector>
 
 namespace commsched::trainer {
@@ -15,12 +15,16 @@ std::vector<char> Touched(uint64_t bytes) {
 }
 
 TEST(MemoryWatchTest, AFieldOfTheStatusIsReadInBytes) {
+  const auto bytes = [](const char* text, const char* field) {
+    std::istringstream status(text);
+    return BytesInStatus(status, field);
+  };
   const char* status = "Name:\tprog\nVmHWM:\t    1234 kB\nVmRSS:\t 10 kB\n";
-  EXPECT_EQ(BytesInStatus(status, "VmHWM"), uint64_t{1234} << 10);
-  EXPECT_EQ(BytesInStatus(status, "VmRSS"), uint64_t{10} << 10);
-  EXPECT_EQ(BytesInStatus(status, "Vm"), 0u);
-  EXPECT_EQ(BytesInStatus(status, "VmSwap"), 0u);
-  EXPECT_EQ(BytesInStatus("VmHWM: many kB", "VmHWM"), 0u);
+  EXPECT_EQ(bytes(status, "VmHWM"), uint64_t{1234} << 10);
+  EXPECT_EQ(bytes(status, "VmRSS"), uint64_t{10} << 10);
+  EXPECT_EQ(bytes(status, "Vm"), 0u);
+  EXPECT_EQ(bytes(status, "VmSwap"), 0u);
+  EXPECT_EQ(bytes("VmHWM: many kB", "VmHWM"), 0u);
 }
 
 TEST(MemoryWatchTest, SavesTakeWhatTheirSaversKeepAndWhatThePeakGrowsBy) {

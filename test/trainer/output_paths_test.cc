@@ -63,5 +63,11 @@ TEST_F(OutputPathsTest, WhatIsNoFileIsNotReplaced) {
               HasSubstr("'/dev/null'"));
 }
 
+TEST(WholeFileTest, FileThatCannotBeWrittenIsNamed) {
+  const absl::Status status = WriteWholeFile("/no/such/config.json", "{}");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/config.json"));
+}
+
 }  // namespace
 }  // namespace commsched::trainer

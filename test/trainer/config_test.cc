@@ -1,4 +1,4 @@
-#include "examples/trainer/hugging_face.h"
+#include "examples/trainer/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,12 +58,6 @@ TEST(HuggingFaceConfigTest, GroupedQueriesHaveNoneAndAreNamed) {
   const auto text = HuggingFaceConfig(config);
   EXPECT_EQ(text.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(text.status().message()), HasSubstr("--kv-heads"));
-}
-
-TEST(WholeFileTest, FileThatCannotBeWrittenIsNamed) {
-  const absl::Status status = WriteWholeFile("/no/such/config.json", "{}");
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("/no/such/config.json"));
 }
 
 }  // namespace
