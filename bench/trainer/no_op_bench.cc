@@ -230,7 +230,7 @@ bool Parse(int argc, char** argv, Arguments* arguments, int* exit_code) {
     return false;
   }
   options.steps = 2 * arguments->pairs;
-  options.config = OrDie(trainer::PresetConfig(options.model));
+  options.config = OrDie(trainer::PresetOf(options.model)).config;
   options.config.context = std::max(options.config.context, options.seq);
   return true;
 }

@@ -22,50 +22,40 @@ absl::StatusOr<CheckpointHandle> Open(const std::string& folder) {
   return checkpoint;
 }
 
-// Compares a setting of the run with the checkpoint's. `unsaid` takes one that
-// the checkpoint does not say.
-absl::Status CompareSetting(const Options& options,
-                            const commsched_engine_checkpoint_t* checkpoint,
-                            const Setting& mine,
-                            std::vector<std::string>* unsaid) {
-  const char* saved =
-      commsched_engine_checkpoint_metadata(checkpoint, mine.key.c_str());
-  if (saved == nullptr) {
-    if (mine.kind == Setting::Kind::kAlways) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("--resume: the checkpoint in '%s' has no '%s'; the "
-                          "trainer did not save it",
-                          options.resume_dir, mine.key));
-    }
-    if (mine.kind == Setting::Kind::kSince) unsaid->push_back(mine.key);
-    return absl::OkStatus();
-  }
-  if (mine.value == saved) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "--resume: '%s' of the checkpoint in '%s' is %s; this run has %s",
-      mine.key, options.resume_dir, saved, mine.value));
-}
-
+// Compares the settings of the run with the checkpoint's.
 absl::Status CompareSettings(const Options& options,
                              const RunIdentity& identity, Resumed* resumed) {
-  std::vector<std::string> unsaid;
-  for (const Setting& mine : identity.settings) {
-    const absl::Status status =
-        CompareSetting(options, resumed->checkpoint.get(), mine, &unsaid);
-    if (status.ok()) continue;
+  const std::string& folder = options.resume_dir;
+  std::vector<std::string> unsaid;  // By the checkpoint.
+  for (const auto& [key, value, kind] : identity.settings) {
+    const char* const saved = commsched_engine_checkpoint_metadata(
+        resumed->checkpoint.get(), key.c_str());
+    std::string difference;
+    if (saved != nullptr && value != saved) {
+      difference = absl::StrFormat(
+          "--resume: '%s' of the checkpoint in '%s' is %s; this run has %s",
+          key, folder, saved, value);
+    } else if (saved == nullptr && kind == Setting::Kind::kAlways) {
+      difference = absl::StrFormat(
+          "--resume: the checkpoint in '%s' has no '%s'; the trainer did not "
+          "save it",
+          folder, key);
+    } else if (saved == nullptr && kind == Setting::Kind::kSince) {
+      unsaid.push_back(key);
+    }
+    if (difference.empty()) continue;
     if (!options.force) {
-      return absl::Status(
-          status.code(),
-          absl::StrCat(status.message(), "; --force goes on all the same"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(difference, "; --force goes on all the same"));
     }
     resumed->remarks.push_back(
-        absl::StrCat(status.message(), "; goes on, as --force says"));
+        absl::StrCat(difference, "; goes on, as --force says"));
   }
   if (!unsaid.empty()) {
     resumed->remarks.push_back(absl::StrFormat(
         "--resume: the checkpoint in '%s' is of an older version, which did "
         "not keep %s: not compared",
-        options.resume_dir, absl::StrJoin(unsaid, ", ")));
+        folder, absl::StrJoin(unsaid, ", ")));
   }
   return absl::OkStatus();
 }

@@ -45,11 +45,6 @@ absl::StatusOr<ModelPreset> PresetOf(absl::string_view name) {
       "model '", name, "' is unknown; presets are nano, mini and small"));
 }
 
-absl::StatusOr<GptConfig> PresetConfig(absl::string_view name) {
-  TRAINER_ASSIGN_OR_RETURN(const ModelPreset preset, PresetOf(name));
-  return preset.config;
-}
-
 absl::Status ValidateConfig(const GptConfig& config) {
   for (const Size& size : kSizes) {
     const int64_t value = config.*size.value;

@@ -39,7 +39,6 @@ struct ModelPreset {
 // "nano" (4 layers of 128 channels), "mini" (6 x 384) or "small" (12 x 768).
 // Fails with kInvalidArgument, listing the presets, for any other name.
 absl::StatusOr<ModelPreset> PresetOf(absl::string_view name);
-absl::StatusOr<GptConfig> PresetConfig(absl::string_view name);
 
 // Fails with kInvalidArgument, naming field, value and limit, if the config is
 // not one that Gpt can run: every field at least 1, vocab at most 256,

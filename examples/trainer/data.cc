@@ -1,15 +1,14 @@
 #include "examples/trainer/data.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -31,55 +30,46 @@ absl::Status TooLong(absl::string_view source, absl::string_view bytes,
       max_bytes));
 }
 
-absl::Status ReadAll(int descriptor, absl::string_view source,
+absl::Status ReadAll(std::FILE* file, absl::string_view source,
                      int64_t max_bytes, std::vector<uint8_t>* text) {
   uint8_t buffer[1 << 16];
-  for (;;) {
-    const ssize_t size = read(descriptor, buffer, sizeof(buffer));
-    if (size == 0) return absl::OkStatus();
-    if (size > 0) {
-      if (static_cast<int64_t>(text->size()) + size > max_bytes) {
-        return TooLong(source, "more", max_bytes);
-      }
-      text->insert(text->end(), buffer, buffer + size);
-    } else if (errno != EINTR) {
-      return absl::UnavailableError(
-          absl::StrCat("reading ", source, ": ", std::strerror(errno)));
+  while (const size_t size = std::fread(buffer, 1, sizeof(buffer), file)) {
+    if (text->size() + size > static_cast<size_t>(max_bytes)) {
+      return TooLong(source, "more", max_bytes);
     }
+    text->insert(text->end(), buffer, buffer + size);
   }
+  if (std::ferror(file) == 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("reading ", source, ": ", std::strerror(errno)));
 }
 
 // A file, or a pipe: a device need not end.
-absl::Status CheckReadable(int descriptor, const std::string& source,
-                           int64_t max_bytes) {
-  struct stat info = {};
-  if (fstat(descriptor, &info) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("reading ", source, ": ", std::strerror(errno)));
-  }
-  if (S_ISREG(info.st_mode)) {
-    if (info.st_size <= max_bytes) return absl::OkStatus();
-    return TooLong(source, absl::StrCat(info.st_size), max_bytes);
-  }
-  if (S_ISFIFO(info.st_mode)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      source, " is ", S_ISDIR(info.st_mode) ? "a folder" : "a device",
-      "; it must be a file or a pipe"));
-}
-
 absl::StatusOr<std::vector<uint8_t>> ReadFile(const std::string& path,
                                               int64_t max_bytes) {
   max_bytes = std::min(max_bytes, PhysicalBytes() / 4);
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
-  if (descriptor < 0) {
+  const std::string source = absl::StrCat("data file '", path, "'");
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::is_regular_file(status)) {
+    const auto size =
+        static_cast<int64_t>(std::filesystem::file_size(path, error));
+    if (size > max_bytes) return TooLong(source, absl::StrCat(size), max_bytes);
+  } else if (std::filesystem::exists(status) &&
+             !std::filesystem::is_fifo(status)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        source, " is ",
+        std::filesystem::is_directory(status) ? "a folder" : "a device",
+        "; it must be a file or a pipe"));
+  }
+  std::FILE* const file = std::fopen(path.c_str(), "re");
+  if (file == nullptr) {
     return absl::NotFoundError(absl::StrCat("cannot open data file '", path,
                                             "': ", std::strerror(errno)));
   }
-  const absl::Cleanup close_file = [&] { close(descriptor); };
-  const std::string source = absl::StrCat("data file '", path, "'");
-  TRAINER_RETURN_IF_ERROR(CheckReadable(descriptor, source, max_bytes));
+  const absl::Cleanup close_file = [&] { std::fclose(file); };
   std::vector<uint8_t> text;
-  TRAINER_RETURN_IF_ERROR(ReadAll(descriptor, source, max_bytes, &text));
+  TRAINER_RETURN_IF_ERROR(ReadAll(file, source, max_bytes, &text));
   return text;
 }
 
@@ -96,7 +86,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadBible() {
   }
   std::vector<uint8_t> text;
   const absl::Status status =
-      ReadAll(fileno(pipe), "the output of 'bible'", kMaxTextBytes, &text);
+      ReadAll(pipe, "the output of 'bible'", kMaxTextBytes, &text);
   const int state = pclose(pipe);
   if (WIFEXITED(state) && WEXITSTATUS(state) == 127) {
     return absl::NotFoundError(

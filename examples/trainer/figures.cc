@@ -1,106 +1,88 @@
 #include "examples/trainer/figures.h"
 
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
+#include <utility>
 
-#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "examples/trainer/c_api.h"
 #include "examples/trainer/job.h"
 
 namespace commsched::trainer {
-namespace {
 
-class Writer {
- public:
-  template <typename T>
-  void operator()(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+absl::StatusOr<std::string> ExplainPlan(const Rank& rank) {
+  // What the backend does only a session knows.
+  const commsched_session_t* session = commsched_engine_session(rank.engine());
+  if (session != nullptr) {
+    return TextOf(commsched_session_explain, session, COMMSCHED_TEXT);
   }
-  template <typename T>
-  void operator()(const std::vector<T>& values) {
-    (*this)(uint64_t{values.size()});
-    for (const T& value : values) (*this)(value);
-  }
-  std::string Take() { return std::move(bytes_); }
-
- private:
-  std::string bytes_;
-};
-
-class Reader {
- public:
-  explicit Reader(absl::string_view bytes) : rest_(bytes) {}
-
-  template <typename T>
-  void operator()(T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    good_ = good_ && rest_.size() >= sizeof(value);
-    if (!good_) return;
-    std::memcpy(&value, rest_.data(), sizeof(value));
-    rest_.remove_prefix(sizeof(value));
-  }
-  template <typename T>
-  void operator()(std::vector<T>& values) {
-    uint64_t count = 0;
-    (*this)(count);
-    good_ = good_ && count <= rest_.size() / sizeof(T);
-    if (!good_) return;
-    values.resize(count);
-    for (T& value : values) (*this)(value);
-  }
-  bool AtEnd() const { return good_ && rest_.empty(); }
-
- private:
-  absl::string_view rest_;
-  bool good_ = true;
-};
-
-template <typename Figures, typename Visitor>
-void Visit(Figures& figures, Visitor& visit) {
-  visit(figures.last_loss);
-  visit(figures.peak_bytes_in_flight);
-  visit(figures.peak_live_bytes);
-  visit(figures.copy_ns);
-  visit(figures.copy_exposed_ns);
-  visit(figures.process_peak_bytes);
-  visit(figures.save_bytes);
-  visit(figures.steps);
-  visit(figures.op_costs_ns);
-  visit(figures.stalls);
+  return TextOf(commsched_plan_explain, commsched_engine_plan(rank.engine()),
+                COMMSCHED_TEXT);
 }
 
-}  // namespace
-
-std::string EncodeFigures(const RankFigures& figures) {
-  Writer writer;
-  Visit(figures, writer);
-  return writer.Take();
-}
-
-absl::StatusOr<RankFigures> DecodeFigures(absl::string_view bytes) {
-  RankFigures figures;
-  Reader reader(bytes);
-  Visit(figures, reader);
-  if (reader.AtEnd()) return figures;
-  return absl::DataLossError("these are not the figures of a rank");
+absl::StatusOr<std::string> DescribePlan(const Rank& rank,
+                                         const Options& options) {
+  std::string description =
+      absl::StrFormat("%-8s %10s %10s %11s %8s\n", "bucket", "bytes",
+                      "parameters", "reductions", "gathers");
+  TRAINER_ASSIGN_OR_RETURN(const commsched_engine_info_t info, rank.Info());
+  const uint64_t sent = BytesOf(DTypeOf(options.reduce_dtype));
+  for (uint64_t b = 0; b < info.num_buckets; ++b) {
+    commsched_engine_bucket_info_t bucket = commsched_engine_bucket_info_init();
+    TRAINER_CALL(commsched_engine_get_bucket_info(rank.engine(), b, &bucket));
+    absl::StrAppendFormat(&description, "%-8d %10d %10d %11d %8d\n", b,
+                          bucket.count * sent, bucket.num_parameters,
+                          bucket.num_reductions, bucket.num_gathers);
+  }
+  const commsched_plan_t* plan = commsched_engine_plan(rank.engine());
+  TRAINER_ASSIGN_OR_RETURN(
+      const std::string steps,
+      TextOf(commsched_plan_describe, &plan, 1u, COMMSCHED_TEXT));
+  return description + steps;
 }
 
 absl::StatusOr<RankFigures> FiguresOf(const Rank& rank, double last_loss,
                                       const RankSaver* saver) {
   RankFigures figures;
-  figures.last_loss = last_loss;
-  TRAINER_ASSIGN_OR_RETURN(figures.steps, rank.StepRecords());
-  TRAINER_ASSIGN_OR_RETURN(const commsched_session_counters_t counters,
-                           rank.Counters());
-  figures.peak_bytes_in_flight = counters.peak_bytes_in_flight;
-  figures.peak_live_bytes = rank.PeakLiveBytes();
+  figures.steps.resize(commsched_trace_num_steps(rank.trace()));
+  for (uint64_t i = 0; i < figures.steps.size(); ++i) {
+    StepRecord& step = figures.steps[i];
+    TRAINER_CALL(commsched_trace_step_metrics(rank.trace(), i, &step.metrics));
+    TRAINER_CALL(commsched_trace_step_blame(rank.trace(), i, &step.blame));
+  }
   TRAINER_ASSIGN_OR_RETURN(const commsched_engine_info_t info, rank.Info());
-  figures.copy_ns = info.copy_ns;
-  figures.copy_exposed_ns = info.copy_exposed_ns;
-  TRAINER_ASSIGN_OR_RETURN(figures.op_costs_ns, rank.OpCostsNs());
+  figures.op_costs_ns.resize(info.num_ops);
+  TRAINER_CALL(commsched_engine_op_costs(
+      rank.engine(), figures.op_costs_ns.data(), info.num_ops));
+  TRAINER_ASSIGN_OR_RETURN(
+      const commsched_session_counters_t counters,
+      Filled(commsched_session_counters_init(), commsched_session_get_counters,
+             commsched_engine_session(rank.engine())));
+  figures.totals = {.last_loss = last_loss,
+                    .peak_bytes_in_flight = counters.peak_bytes_in_flight,
+                    .peak_live_bytes = rank.PeakLiveBytes(),
+                    .copy_ns = info.copy_ns,
+                    .copy_exposed_ns = info.copy_exposed_ns};
   if (saver != nullptr) figures.stalls = saver->stalls();
   return figures;
+}
+
+absl::StatusOr<std::vector<RankFigures>> GatherFigures(
+    commsched_context_t* context, const RankFigures& mine,
+    std::chrono::nanoseconds timeout) {
+  const auto gather = [&](const char* name, const auto& list) {
+    return GatherLists(context, name, absl::MakeConstSpan(list), timeout);
+  };
+  TRAINER_ASSIGN_OR_RETURN(
+      const auto totals, GatherValues(context, "totals", mine.totals, timeout));
+  TRAINER_ASSIGN_OR_RETURN(auto steps, gather("steps", mine.steps));
+  TRAINER_ASSIGN_OR_RETURN(auto costs, gather("op costs", mine.op_costs_ns));
+  TRAINER_ASSIGN_OR_RETURN(auto stalls, gather("stalls", mine.stalls));
+  std::vector<RankFigures> all;
+  for (size_t rank = 0; rank < totals.size(); ++rank) {
+    all.push_back({totals[rank], std::move(steps[rank]), std::move(costs[rank]),
+                   std::move(stalls[rank])});
+  }
+  return all;
 }
 
 void FillFigures(const std::vector<RankFigures>& ranks, int64_t steps,
@@ -113,14 +95,15 @@ void FillFigures(const std::vector<RankFigures>& ranks, int64_t steps,
   };
   std::vector<std::vector<RankSaver::Stall>> stalls;
   for (const RankFigures& rank : ranks) {
-    report->loss += rank.last_loss / static_cast<double>(ranks.size());
-    keep_most(rank.peak_bytes_in_flight, &report->peak_bytes_in_flight);
-    keep_most(rank.peak_live_bytes, &report->peak_live_bytes);
-    keep_most(per_step(rank.copy_ns), &report->copy_s);
-    keep_most(per_step(rank.copy_exposed_ns), &report->copy_exposed_s);
-    if (rank.process_peak_bytes > report->process_peak_bytes) {
-      report->process_peak_bytes = rank.process_peak_bytes;
-      report->save_bytes = rank.save_bytes;
+    report->loss += rank.totals.last_loss / static_cast<double>(ranks.size());
+    const RankFigures::Totals& totals = rank.totals;
+    keep_most(totals.peak_bytes_in_flight, &report->peak_bytes_in_flight);
+    keep_most(totals.peak_live_bytes, &report->peak_live_bytes);
+    keep_most(per_step(totals.copy_ns), &report->copy_s);
+    keep_most(per_step(totals.copy_exposed_ns), &report->copy_exposed_s);
+    if (totals.process_peak_bytes > report->process_peak_bytes) {
+      report->process_peak_bytes = totals.process_peak_bytes;
+      report->save_bytes = totals.save_bytes;
     }
     stalls.push_back(rank.stalls);
   }
@@ -150,8 +133,8 @@ absl::Status FillBound(const std::vector<RankFigures>& ranks,
   SetCores(options, rank.context(), &profile);
   profile.op_cost_ns = costs.data();
   profile.num_ops = costs.size();
-  TRAINER_ASSIGN_OR_RETURN(report->bound, rank.Predict(profile));
-  return absl::OkStatus();
+  return FromC(commsched_plan_predict(commsched_engine_plan(rank.engine()),
+                                      &profile, &report->bound));
 }
 
 }  // namespace commsched::trainer

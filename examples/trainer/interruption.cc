@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kCopiesNs = 1'000'000'000;
 constexpr int64_t kNever = -1;
+constexpr int kSignals[] = {SIGINT, SIGTERM};
 
 // The handler's; it has no other way to what it changes.
 std::atomic<bool> is_deferred{false};
@@ -73,13 +74,11 @@ Interruption::Interruption() {
   is_deferred.store(false);
   first_signal.store(0);
   first_ns.store(kNever);
-  Catch(SIGINT, &before_int_);
-  Catch(SIGTERM, &before_term_);
+  for (size_t i = 0; i < 2; ++i) Catch(kSignals[i], &before_[i]);
 }
 
 Interruption::~Interruption() {
-  sigaction(SIGINT, &before_int_, nullptr);
-  sigaction(SIGTERM, &before_term_, nullptr);
+  for (size_t i = 0; i < 2; ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
 void Interruption::Defer() { is_deferred.store(true); }

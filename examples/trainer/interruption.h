@@ -32,8 +32,7 @@ class Interruption {
   const std::atomic<int>& signal() const;
 
  private:
-  struct sigaction before_int_;
-  struct sigaction before_term_;
+  struct sigaction before_[2];
 };
 
 }  // namespace commsched::trainer

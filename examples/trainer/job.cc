@@ -14,11 +14,12 @@ namespace commsched::trainer {
 
 namespace {
 
-// The library's backend that injects faults, and its configuration: what
-// `backend` with `config` does, and --fault.
-constexpr char kFaultBackend[] = "fault";
-
-std::string FaultConfig(const Options& options, absl::string_view config) {
+// The configuration of the backend: `config`, or, with --fault, that of the
+// library's backend which injects faults into it.
+std::string BackendConfig(const Options& options, std::string config,
+                          const char** backend) {
+  if (options.faults.empty()) return config;
+  *backend = "fault";
   std::string text =
       absl::StrCat("inner=", options.backend, ";seed=", options.seed);
   for (const std::string& fault : options.faults) {
@@ -59,10 +60,7 @@ absl::StatusOr<Job> Job::OfThreads(const Options& options) {
     config = absl::StrFormat("link_bytes_per_s=%.17g,link_latency_ns=%d",
                              options.link.bytes_per_s, options.link.latency_ns);
   }
-  if (!options.faults.empty()) {
-    config = FaultConfig(options, config);
-    desc.backend = kFaultBackend;
-  }
+  config = BackendConfig(options, std::move(config), &desc.backend);
   if (!config.empty()) desc.backend_config = config.c_str();
   WorldHandle world;
   TRAINER_CALL(commsched_world_create_inproc(&desc, Out(world)));
@@ -75,12 +73,8 @@ absl::StatusOr<Job> Job::OfProcesses(const Options& options) {
   if (!options.link_profile.empty()) {
     desc.link_profile = options.link_profile.c_str();
   }
-  std::string config;
-  if (!options.faults.empty()) {
-    config = FaultConfig(options, "");
-    desc.backend = kFaultBackend;
-    desc.backend_config = config.c_str();
-  }
+  const std::string config = BackendConfig(options, "", &desc.backend);
+  if (!config.empty()) desc.backend_config = config.c_str();
   WorldHandle world;
   TRAINER_CALL(commsched_world_join(&desc, Out(world)));
   return Job(std::move(world), options);

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "commsched/commsched.h"
 #include "examples/trainer/c_api.h"
 #include "examples/trainer/options.h"
@@ -74,23 +75,40 @@ absl::StatusOr<std::vector<std::string>> Gather(
     commsched_context_t* context, const char* name, absl::string_view mine,
     std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0));
 
-// The same of values, between processes of one program.
+// The same of lists of values, between processes of one program.
+template <typename T>
+absl::StatusOr<std::vector<std::vector<T>>> GatherLists(
+    commsched_context_t* context, const char* name, absl::Span<const T> mine,
+    std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0)) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const absl::string_view bytes(reinterpret_cast<const char*>(mine.data()),
+                                mine.size() * sizeof(T));
+  TRAINER_ASSIGN_OR_RETURN(const std::vector<std::string> shown,
+                           Gather(context, name, bytes, timeout));
+  std::vector<std::vector<T>> all;
+  for (const std::string& one : shown) {
+    std::vector<T>& values = all.emplace_back(one.size() / sizeof(T));
+    if (one.empty()) continue;
+    std::memcpy(values.data(), one.data(), values.size() * sizeof(T));
+  }
+  return all;
+}
+
+// And of one value each.
 template <typename T>
 absl::StatusOr<std::vector<T>> GatherValues(
     commsched_context_t* context, const char* name, const T& mine,
     std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0)) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  const absl::string_view bytes(reinterpret_cast<const char*>(&mine),
-                                sizeof(mine));
-  TRAINER_ASSIGN_OR_RETURN(const std::vector<std::string> shown,
-                           Gather(context, name, bytes, timeout));
-  std::vector<T> all(shown.size());
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (shown[rank].size() != sizeof(T)) {
+  TRAINER_ASSIGN_OR_RETURN(
+      const std::vector<std::vector<T>> lists,
+      GatherLists(context, name, absl::MakeConstSpan(&mine, 1), timeout));
+  std::vector<T> all;
+  for (const std::vector<T>& list : lists) {
+    if (list.size() != 1) {
       return absl::DataLossError(
-          absl::StrCat("rank ", rank, " shows something else than its ", name));
+          absl::StrCat("a rank shows something else than its ", name));
     }
-    std::memcpy(&all[rank], shown[rank].data(), sizeof(T));
+    all.push_back(list.front());
   }
   return all;
 }

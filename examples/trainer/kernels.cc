@@ -66,11 +66,6 @@ COMMSCHED_SIMD void AddColumnSums(const float* __restrict d, int64_t rows,
   }
 }
 
-COMMSCHED_SIMD void AddTo(const float* __restrict x, int64_t count,
-                          float* __restrict out) {
-  for (int64_t i = 0; i < count; ++i) out[i] += x[i];
-}
-
 COMMSCHED_SIMD void LayerNorm(const float* __restrict x,
                               const float* __restrict weight,
                               const float* __restrict bias, int64_t rows,

@@ -30,9 +30,6 @@ void GeluBackward(const float* x, int64_t rows, int64_t cols, float* d,
 // d_bias[c] += sum over r of d[r, c].
 void AddColumnSums(const float* d, int64_t rows, int64_t cols, float* d_bias);
 
-// out[i] += x[i].
-void AddTo(const float* x, int64_t count, float* out);
-
 // Layer normalisation of each row, epsilon 1e-5. `mean` and `inverse_deviation`
 // have an element per row.
 struct LayerNormStatistics {

@@ -104,8 +104,8 @@ void EmbeddingBackward(const EmbeddingShape& shape, const uint8_t* tokens,
                        const float* dx, float* d_wte, float* d_wpe) {
   const int64_t c = shape.channels;
   for (int64_t row = 0; row < shape.batch * shape.seq; ++row) {
-    AddTo(dx + row * c, c, d_wte + tokens[row] * c);
-    AddTo(dx + row * c, c, d_wpe + shape.position(row) * c);
+    AddBias(dx + row * c, 1, c, d_wte + tokens[row] * c);
+    AddBias(dx + row * c, 1, c, d_wpe + shape.position(row) * c);
   }
 }
 

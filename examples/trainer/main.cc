@@ -72,14 +72,19 @@ int Main(int argc, char** argv) {
 
   const bool leads = !job || job->leads();
   const Interruption interruption;
+  bool told = false;
   const absl::StatusOr<Report> report =
       Train(options, *dataset,
             {.out = leads ? stdout : nullptr,
              .job = job ? &*job : nullptr,
-             .on_failure = [](const absl::Status& status) { Fail(status); },
+             .on_failure =
+                 [&told](const absl::Status& failure) {
+                   told = true;
+                   Fail(failure);
+                 },
              .on_built = &Interruption::Defer,
              .end_early = &interruption.signal()});
-  if (!report.ok()) return kFailed;  // It has been told of.
+  if (!report.ok()) return told ? kFailed : Fail(report.status());
 
   if (leads) Print(*report, options);
   return report->end_signal != 0 ? kSignalled + report->end_signal : kDone;

@@ -12,26 +12,18 @@ namespace commsched::trainer {
 
 // Hands out consecutive, cache-line aligned pieces of a block of memory. With
 // a null base it only counts.
-//
-// Thread-compatible.
-class Carver {
- public:
-  explicit Carver(float* base) : base_(base) {}
+struct Carver {
+  static constexpr int64_t kCacheLineFloats = 16;
 
-  float* Take(int64_t count) {
-    float* piece = base_ == nullptr ? nullptr : base_ + count_;
-    count_ +=
-        (count + kCacheLineFloats - 1) / kCacheLineFloats * kCacheLineFloats;
+  float* Take(int64_t floats) {
+    float* const piece = base == nullptr ? nullptr : base + count;
+    count +=
+        (floats + kCacheLineFloats - 1) / kCacheLineFloats * kCacheLineFloats;
     return piece;
   }
 
-  int64_t count() const { return count_; }
-
- private:
-  static constexpr int64_t kCacheLineFloats = 16;
-
-  float* const base_;
-  int64_t count_ = 0;
+  float* base = nullptr;
+  int64_t count = 0;
 };
 
 namespace {
@@ -67,10 +59,9 @@ absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(
   }
   std::unique_ptr<Gpt> gpt(
       new Gpt(BuildArchitecture(config), batch, seq, options));
-  Carver counter(nullptr);
+  Carver counter;
   gpt->Carve(counter);
-  gpt->activation_bytes_ =
-      counter.count() * static_cast<int64_t>(sizeof(float));
+  gpt->activation_bytes_ = counter.count * static_cast<int64_t>(sizeof(float));
   const int64_t models = options.sharing_machine;
   if (gpt->activation_bytes_ > PhysicalBytes() / models) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -88,8 +79,8 @@ absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(
         "no memory for the ", gpt->activation_bytes_,
         " bytes of activations of ", batch, " sequences of ", seq, " tokens"));
   }
-  std::fill_n(gpt->memory_.get(), counter.count(), 0.0f);
-  Carver carver(gpt->memory_.get());
+  std::fill_n(gpt->memory_.get(), counter.count, 0.0f);
+  Carver carver = {.base = gpt->memory_.get()};
   gpt->Carve(carver);
   return gpt;
 }
@@ -192,7 +183,8 @@ void Gpt::EndAttention(int module, ParameterView parameters,
 
 void Gpt::Forward(int module, ParameterView parameters) {
   if (module == architecture_.embed_module()) {
-    ForwardEmbed(parameters);
+    EmbeddingForward(embedding_shape(), inputs_.data(), parameters[kWte],
+                     parameters[kWpe], act_.embedding);
   } else if (module == architecture_.head_module()) {
     ForwardHead(parameters);
   } else if (module % 2 == 1) {
@@ -220,7 +212,8 @@ void Gpt::Recompute(int module, ParameterView parameters) {
 void Gpt::Backward(int module, ParameterView parameters,
                    GradientView gradients) {
   if (module == architecture_.embed_module()) {
-    BackwardEmbed(gradients);
+    EmbeddingBackward(embedding_shape(), inputs_.data(), act_.d_residual,
+                      gradients[kWte], gradients[kWpe]);
   } else if (module == architecture_.head_module()) {
     BackwardHead(parameters, gradients);
   } else if (module % 2 == 1) {
@@ -233,16 +226,6 @@ void Gpt::Backward(int module, ParameterView parameters,
 std::span<const float> Gpt::logits() const {
   return {act_.logits,
           static_cast<size_t>(rows() * architecture_.config.vocab)};
-}
-
-void Gpt::ForwardEmbed(ParameterView parameters) {
-  EmbeddingForward(embedding_shape(), inputs_.data(), parameters[kWte],
-                   parameters[kWpe], act_.embedding);
-}
-
-void Gpt::BackwardEmbed(GradientView gradients) {
-  EmbeddingBackward(embedding_shape(), inputs_.data(), act_.d_residual,
-                    gradients[kWte], gradients[kWpe]);
 }
 
 void Gpt::ForwardAttention(int module, ParameterView parameters) {

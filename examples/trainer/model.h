@@ -20,7 +20,7 @@ using ParameterView = std::span<const float* const>;
 // Where to add the gradient of parameter i.
 using GradientView = std::span<float* const>;
 
-class Carver;
+struct Carver;
 
 // Which ranks share each sequence: each has the tokens of a piece of it.
 struct SequenceShard {
@@ -131,8 +131,6 @@ class Gpt {
   int num_modules() const {
     return static_cast<int>(architecture_.modules.size());
   }
-  int64_t batch() const { return batch_; }
-  int64_t seq() const { return seq_; }
   int64_t activation_bytes() const { return activation_bytes_; }
 
  private:
@@ -184,12 +182,10 @@ class Gpt {
   Norm CarveNorm(Carver& carver) const;
   Block CarveBlock(Carver& carver) const;
 
-  void ForwardEmbed(ParameterView parameters);
   void ForwardAttention(int module, ParameterView parameters);
   void ForwardMlp(int module, ParameterView parameters);
   void ForwardHidden(int module, ParameterView parameters);
   void ForwardHead(ParameterView parameters);
-  void BackwardEmbed(GradientView gradients);
   void BackwardAttention(int module, ParameterView parameters,
                          GradientView gradients);
   void BackwardMlp(int module, ParameterView parameters,

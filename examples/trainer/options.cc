@@ -336,9 +336,6 @@ void DeclareWatching(const Flags& flag, Options& o) {
   flag("--observers", o.observers,
        "Observer plugins to tell of the steps: names, separated by "
        "commas");
-}
-
-void DeclareEnding(const Flags& flag, Options& o) {
   flag("--timeout", o.timeout_s,
        "Seconds after which a launch that has not completed is a failure of "
        "the run; 0: 60, with --link 600",
@@ -354,7 +351,6 @@ void Declare(CLI::App& app, Options& o) {
   DeclareSchedule(flag, o);
   DeclareFiles(flag, o);
   DeclareWatching(flag, o);
-  DeclareEnding(flag, o);
   app.set_version_flag("--version", VersionText, "Print the version and exit");
 }
 

@@ -35,11 +35,6 @@ void ProgressBar::Update(int64_t done, absl::string_view note) {
 void ProgressBar::Clear() {
   if (!draws_ || drawn_thousandths_ < 0) return;
   drawn_thousandths_ = -1;
-  Erase();
-}
-
-void ProgressBar::Erase() const {
-  if (!draws_) return;
   absl::FPrintF(stream_, "\r\033[K");
   std::fflush(stream_);
 }

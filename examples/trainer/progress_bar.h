@@ -29,9 +29,6 @@ class ProgressBar {
   // Wipes the line, so that normal output can follow.
   void Clear();
 
-  // The same from another thread than draws: the bar may come back.
-  void Erase() const;
-
  private:
   std::FILE* const stream_;
   const int64_t total_;

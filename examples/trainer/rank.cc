@@ -9,11 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "examples/trainer/c_api.h"
 #include "examples/trainer/job.h"
 #include "examples/trainer/options.h"
@@ -36,41 +32,29 @@ int64_t LaunchTimeoutNs(const Options& options) {
   return seconds * 1'000'000'000;
 }
 
-// Sets the cores of the rank that has least of one: all ranks plan alike.
-absl::Status SetLeastCores(const std::vector<std::string>& shown,
-                           commsched_cost_profile_t* profile) {
-  for (const std::string& one : shown) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(one, ' ');
-    uint32_t ranks = 0;
-    uint32_t cores = 0;
-    if (!absl::SimpleAtoi(parts.first, &ranks) ||
-        !absl::SimpleAtoi(parts.second, &cores) || cores == 0) {
-      return absl::InternalError(
-          absl::StrCat("a rank shows '", one, "' of its cores"));
-    }
-    if (uint64_t{ranks} * profile->num_cores <=
-        uint64_t{profile->num_ranks_sharing} * cores) {
-      continue;
-    }
-    profile->num_ranks_sharing = ranks;
-    profile->num_cores = cores;
-  }
-  return absl::OkStatus();
-}
-
 // Links and cores, if the links are known: they are once all have joined;
 // --timeout says how long that may take.
 absl::Status FillCosts(const Options& options, commsched_context_t* context,
                        commsched_cost_profile_t* profile) {
   SetCores(options, context, profile);
   if (options.has_processes()) {
-    TRAINER_ASSIGN_OR_RETURN(const std::vector<std::string> joined,
-                             Gather(context, "joined",
-                                    absl::StrCat(profile->num_ranks_sharing,
-                                                 " ", profile->num_cores),
-                                    std::chrono::seconds(options.timeout_s)));
-    TRAINER_RETURN_IF_ERROR(SetLeastCores(joined, profile));
+    struct Cores {
+      uint32_t num_ranks;
+      uint32_t num_cores;
+    };
+    TRAINER_ASSIGN_OR_RETURN(
+        const std::vector<Cores> all,
+        GatherValues<Cores>(context, "joined",
+                            {profile->num_ranks_sharing, profile->num_cores},
+                            std::chrono::seconds(options.timeout_s)));
+    // All ranks plan alike: for the one that has least of a core.
+    const Cores least = *std::max_element(
+        all.begin(), all.end(), [](const Cores& a, const Cores& b) {
+          return uint64_t{a.num_ranks} * b.num_cores <
+                 uint64_t{b.num_ranks} * a.num_cores;
+        });
+    profile->num_ranks_sharing = least.num_ranks;
+    profile->num_cores = least.num_cores;
   }
   TRAINER_ASSIGN_OR_RETURN(const bool known,
                            SetLinks(options, context, profile));
@@ -95,7 +79,8 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                                                    commsched_world_t* world,
                                                    int64_t index) {
   std::unique_ptr<Rank> rank(new Rank(options, sampler, index));
-  TRAINER_RETURN_IF_ERROR(rank->CreateContext(world));
+  TRAINER_CALL(commsched_context_create(world, static_cast<int32_t>(index),
+                                        Out(rank->context_)));
   TRAINER_ASSIGN_OR_RETURN(const commsched_attention_info_t attention,
                            SequenceAttention::Measure(options, index));
   TRAINER_ASSIGN_OR_RETURN(
@@ -116,11 +101,6 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
   TRAINER_RETURN_IF_ERROR(rank->RegisterModel());
   TRAINER_RETURN_IF_ERROR(rank->PlanSteps());
   return rank;
-}
-
-absl::Status Rank::CreateContext(commsched_world_t* world) {
-  return FromC(commsched_context_create(world, static_cast<int32_t>(index_),
-                                        Out(context_)));
 }
 
 // The ranks next to each other share sequences.
@@ -188,10 +168,8 @@ absl::Status Rank::PlanSteps() {
 
 // With room for all steps of most runs: per step two records per op.
 absl::Status Rank::CreateTrace() {
-  TRAINER_ASSIGN_OR_RETURN(
-      const commsched_step_plan_info_t info,
-      Filled(commsched_step_plan_info_init(), commsched_step_plan_get_info,
-             step_plan_.get()));
+  TRAINER_ASSIGN_OR_RETURN(const commsched_step_plan_info_t info,
+                           PlannedInfo());
   const uint64_t records = 2 * info.num_ops + 1;
   const auto steps = static_cast<uint64_t>(options_.steps + 1);
   return FromC(commsched_trace_create(
@@ -269,19 +247,14 @@ absl::Status Rank::RegisterModel() {
                                         static_cast<uint32_t>(module.used[i])));
     }
   }
-  TRAINER_RETURN_IF_ERROR(RegisterRecomputed());
-  return attention_.Register(options_, index_, sequence_group_.get(),
-                             wide_.get(), gpt_.get(), model_.get());
-}
-
-absl::Status Rank::RegisterRecomputed() {
   for (int m = 0; m < gpt_->num_modules(); ++m) {
     const int first = gpt_->recomputed_from(m);
     if (first > m) continue;
     TRAINER_CALL(commsched_model_recompute(
         model_.get(), static_cast<uint32_t>(first), static_cast<uint32_t>(m)));
   }
-  return absl::OkStatus();
+  return attention_.Register(options_, index_, sequence_group_.get(),
+                             wide_.get(), gpt_.get(), model_.get());
 }
 
 // Of this rank's tokens; ops of shared attention have their own.
@@ -303,7 +276,11 @@ absl::Status Rank::Build(const commsched_engine_checkpoint_t* checkpoint) {
   gradients_.resize(count);
   TRAINER_CALL(
       commsched_engine_loss_scale_address(engine_.get(), &loss_scale_));
-  TRAINER_RETURN_IF_ERROR(FindGathered());
+  for (size_t p = 0; p < count; ++p) {
+    TRAINER_RETURN_IF_ERROR(FindParameter(p));
+    // Between steps those that are gathered have no address.
+    gathered_.push_back(value_addresses_[p] == nullptr);
+  }
   if (checkpoint == nullptr) return InitializeWeights();
   return FromC(commsched_engine_checkpoint_load(checkpoint, engine_.get()));
 }
@@ -335,32 +312,16 @@ absl::Status Rank::FindParameter(size_t p) {
       &gradient_addresses_[p]));
 }
 
-// Between steps those have no address.
-absl::Status Rank::FindGathered() {
-  for (size_t p = 0; p < value_addresses_.size(); ++p) {
-    TRAINER_RETURN_IF_ERROR(FindParameter(p));
-    gathered_.push_back(value_addresses_[p] == nullptr);
-  }
-  return absl::OkStatus();
-}
-
-void Rank::MeasureLive(int m) {
-  const Architecture& model = gpt_->architecture();
-  const uint64_t element = BytesOf(DTypeOf(options_.dtype));
-  const auto include = [this](const void* memory, uint64_t bytes) {
-    const auto begin = reinterpret_cast<uintptr_t>(memory);
+void Rank::MeasureLive(size_t p) {
+  const uint64_t bytes =
+      static_cast<uint64_t>(gpt_->architecture().parameters[p].count) *
+      BytesOf(DTypeOf(options_.dtype));
+  const void* const pieces[] = {value_addresses_[p], gradient_addresses_[p]};
+  for (const void* piece : pieces) {
+    if (piece == nullptr) continue;
+    const auto begin = reinterpret_cast<uintptr_t>(piece);
     live_begin_ = std::min(live_begin_, begin);
     live_end_ = std::max(live_end_, begin + bytes);
-  };
-  for (int p : model.modules[static_cast<size_t>(m)].used) {
-    const auto i = static_cast<size_t>(p);
-    if (!gathered_[i]) continue;
-    const uint64_t bytes =
-        static_cast<uint64_t>(model.parameters[i].count) * element;
-    include(value_addresses_[i], bytes);
-    if (gradient_addresses_[i] != nullptr) {
-      include(gradient_addresses_[i], bytes);
-    }
   }
 }
 
@@ -402,11 +363,13 @@ absl::Status Rank::RunPass(uint32_t kind, int m, uint32_t micro_batch,
   const commsched_pass_t pass = {kind, static_cast<commsched_module_id_t>(m),
                                  micro_batch, 0};
   TRAINER_CALL(commsched_engine_pass_begin(engine_.get(), &pass));
-  for (int p : gpt_->architecture().modules[static_cast<size_t>(m)].used) {
-    TRAINER_RETURN_IF_ERROR(FindParameter(static_cast<size_t>(p)));
+  for (int parameter :
+       gpt_->architecture().modules[static_cast<size_t>(m)].used) {
+    const auto p = static_cast<size_t>(parameter);
+    TRAINER_RETURN_IF_ERROR(FindParameter(p));
+    if (in_step_ && gathered_[p]) MeasureLive(p);
   }
   wide_->ReadValues(m, value_addresses_, &values_);
-  if (in_step_) MeasureLive(m);
   const bool backward = kind == COMMSCHED_BACKWARD;
   body(m);
   TRAINER_RETURN_IF_ERROR(
@@ -483,10 +446,6 @@ absl::StatusOr<std::string> Rank::WeightsSha256() {
     digest.Update(values.data(), values.size() * sizeof(float));
   }
   return digest.HexDigest();
-}
-
-absl::Status Rank::WriteTrace(const std::string& path) const {
-  return FromC(commsched_trace_write_kineto(trace_.get(), path.c_str()));
 }
 
 }  // namespace commsched::trainer

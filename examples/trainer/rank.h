@@ -16,7 +16,6 @@
 #include "examples/trainer/data.h"
 #include "examples/trainer/model.h"
 #include "examples/trainer/options.h"
-#include "examples/trainer/report.h"
 #include "examples/trainer/schedule.h"
 #include "examples/trainer/sequence_attention.h"
 #include "examples/trainer/wide_parameters.h"
@@ -61,31 +60,22 @@ class Rank {
   // Fails every rank's sessions, so that none waits for this one.
   void Abort(const absl::Status& reason);
 
-  // Of the model, which this rank keeps from Build on.
-  absl::StatusOr<uint64_t> StateBytes() const;
-
+  // What the plan of steps says, from Create on.
+  absl::StatusOr<commsched_step_plan_info_t> PlannedInfo() const {
+    return Filled(commsched_step_plan_info_init(), commsched_step_plan_get_info,
+                  step_plan());
+  }
   // After Build.
-  absl::StatusOr<std::string> Explain() const;
-  // How often each bucket travels in a step, and what of it is exposed.
-  absl::StatusOr<std::string> Describe() const;
-  absl::StatusOr<commsched_engine_info_t> Info() const;
-  absl::StatusOr<commsched_plan_info_t> PlanInfo() const;
+  absl::StatusOr<commsched_engine_info_t> Info() const {
+    return Filled(commsched_engine_info_init(), commsched_engine_get_info,
+                  engine());
+  }
 
-  // After a drain.
-  absl::StatusOr<std::vector<StepRecord>> StepRecords() const;
-  // Which launches were exposed, and why, as a table.
-  absl::StatusOr<std::string> Blame() const;
-  absl::StatusOr<std::vector<int64_t>> OpCostsNs() const;
-  absl::StatusOr<commsched_prediction_t> Predict(
-      const commsched_cost_profile_t& profile) const;
-  absl::StatusOr<commsched_session_counters_t> Counters() const;
-  absl::StatusOr<commsched_engine_loss_scale_info_t> LossScale() const;
   // Of ZeRO-3: the memory in which forward and backward found what the engine
   // keeps for a while, from its lowest to its highest byte.
   uint64_t PeakLiveBytes() const {
     return live_begin_ < live_end_ ? live_end_ - live_begin_ : 0;
   }
-  absl::Status WriteTrace(const std::string& path) const;
 
   double LearningRate(int64_t step) const {
     return LearningRateAt(schedule_, step);
@@ -104,14 +94,12 @@ class Rank {
  private:
   Rank(const Options& options, const Sampler& sampler, int64_t index);
 
-  absl::Status CreateContext(commsched_world_t* world);
   absl::Status CreateHandles();
   // What all ranks do in a step.
   absl::Status PlanSteps();
   absl::Status CreateTrace();
   absl::Status CreateEngine();
   absl::Status RegisterModel();
-  absl::Status RegisterRecomputed();
   ModuleFlops ModuleFlopsOf(int m) const;
   absl::Status InitializeWeights();
   absl::Status Forward(uint32_t micro_batch);
@@ -122,10 +110,8 @@ class Rank {
   absl::Status RunPass(uint32_t kind, int m, uint32_t micro_batch, Body body);
   // Where the engine has parameter `p` now; nowhere: null.
   absl::Status FindParameter(size_t p);
-  // Notes where the parameters of module `m` and their gradients are.
-  void MeasureLive(int m);
-  // Which parameters are whole for a while only.
-  absl::Status FindGathered();
+  // Notes where parameter `p` and its gradient are.
+  void MeasureLive(size_t p);
 
   // Among those whose sequences differ.
   int64_t data_index() const { return index_ / options_.sp; }
@@ -160,7 +146,8 @@ class Rank {
   std::vector<float*> gradients_;
   const double* loss_scale_ = nullptr;
 
-  std::vector<bool> gathered_;  // By parameter; none below ZeRO-3.
+  // Which parameters are whole for a while only; none below ZeRO-3.
+  std::vector<bool> gathered_;
   bool in_step_ = false;
   uintptr_t live_begin_ = UINTPTR_MAX;  // What MeasureLive has seen.
   uintptr_t live_end_ = 0;

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
+#include "examples/trainer/units.h"
 
 namespace commsched::trainer {
 namespace {
@@ -26,26 +26,6 @@ absl::Status NameRank(int64_t rank, const absl::Status& status) {
 }
 
 using Lock = std::unique_lock<std::mutex>;
-
-// Of the time that a rank may stay behind: how often it is looked at.
-constexpr int kSlices = 10;
-
-double Seconds(std::chrono::duration<double> duration) {
-  return duration.count();
-}
-
-bool Contains(const std::vector<size_t>& ranks, size_t rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
-void SayWriting(const std::vector<size_t>& ranks, int64_t first,
-                const char* since) {
-  for (const size_t rank : ranks) {
-    absl::FPrintF(stderr,
-                  "commsched-train: %s; rank %d still writes its checkpoint\n",
-                  since, first + static_cast<int64_t>(rank));
-  }
-}
 
 class RankThreads {
  public:
@@ -59,11 +39,8 @@ class RankThreads {
  private:
   void Run(int64_t rank);
   void Await(size_t num_threads);
-  void AwaitEndOrFailure(Lock& lock, size_t num_threads);
-  void FailLate(Lock& lock, const std::vector<size_t>& late);
   // Whether all have ended.
   bool AwaitEnd(Lock& lock, size_t num_threads);
-  std::vector<size_t> Writing(size_t num_threads) const;
 
   const int64_t num_ranks_;
   const RankWork& work_;
@@ -125,53 +102,25 @@ void RankThreads::Run(int64_t rank) {
   work_.abort(rank, status);
 }
 
-// Returns once all have ended or one has failed.
-void RankThreads::AwaitEndOrFailure(Lock& lock, size_t num_threads) {
-  const auto done = [&] { return num_ended_ == num_threads || !failure_.ok(); };
-  changed_.wait(lock, [&] { return num_ended_ > 0 || done(); });
-  std::vector<int> slices_behind(num_threads);
-  for (int slice = 1; !done(); ++slice) {
-    if (changed_.wait_for(lock, work_.straggling / kSlices, done)) return;
-    const std::vector<size_t> writing = Writing(num_threads);
-    std::vector<size_t> late;
-    for (size_t rank = 0; rank < num_threads; ++rank) {
-      const bool counts = !ended_[rank] && !Contains(writing, rank);
-      if (counts && ++slices_behind[rank] >= kSlices) late.push_back(rank);
-    }
-    if (!late.empty()) return FailLate(lock, late);
-    if (slice % kSlices == 0)
-      SayWriting(writing, work_.first, "another rank has ended");
-  }
-}
-
-void RankThreads::FailLate(Lock& lock, const std::vector<size_t>& late) {
-  const absl::Status failure = absl::DeadlineExceededError(
-      absl::StrFormat("%s %s: not ended %g s after another rank had ended",
-                      late.size() == 1 ? "rank" : "ranks",
-                      absl::StrJoin(late, ", "), Seconds(work_.straggling)));
-  failure_ = failure;
-  lock.unlock();
-  work_.abort(static_cast<int64_t>(late.front()), failure);
-  lock.lock();
-}
-
-std::vector<size_t> RankThreads::Writing(size_t num_threads) const {
-  std::vector<size_t> ranks;
-  for (size_t rank = 0; work_.writes && rank < num_threads; ++rank) {
-    const bool writes = work_.writes(static_cast<int64_t>(rank));
-    if (!ended_[rank] && writes) ranks.push_back(rank);
-  }
-  return ranks;
-}
-
 // The others end within the grace; a rank that writes is given longer, so that
 // its checkpoint is not cut off.
 bool RankThreads::AwaitEnd(Lock& lock, size_t num_threads) {
   const auto all_ended = [&] { return num_ended_ == num_threads; };
   if (changed_.wait_for(lock, work_.grace, all_ended)) return true;
-  const std::vector<size_t> writing = Writing(num_threads);
+  std::vector<int64_t> writing;
+  for (size_t rank = 0; work_.writes && rank < num_threads; ++rank) {
+    const auto number = static_cast<int64_t>(rank);
+    const bool writes = work_.writes(number);
+    if (!ended_[rank] && writes) writing.push_back(work_.first + number);
+  }
   if (num_ended_ + writing.size() < num_threads) return false;
-  SayWriting(writing, work_.first, "a rank has failed");
+  for (const int64_t rank : writing) {
+    absl::FPrintF(
+        stderr,
+        "commsched-train: a rank has failed; rank %d still writes its "
+        "checkpoint\n",
+        rank);
+  }
   return changed_.wait_for(lock, work_.writing_grace, all_ended);
 }
 
@@ -179,7 +128,8 @@ bool RankThreads::AwaitEnd(Lock& lock, size_t num_threads) {
 // into being by a rename, and what was printed is flushed.
 void RankThreads::Await(size_t num_threads) {
   Lock lock(mutex_);
-  AwaitEndOrFailure(lock, num_threads);
+  changed_.wait(lock,
+                [&] { return num_ended_ == num_threads || !failure_.ok(); });
   if (failure_.ok()) return;
   const auto begin = std::chrono::steady_clock::now();
   const absl::Status failure = failure_;
@@ -187,7 +137,7 @@ void RankThreads::Await(size_t num_threads) {
   work_.on_failure(failure);
   lock.lock();
   if (AwaitEnd(lock, num_threads)) return;
-  const double passed = Seconds(std::chrono::steady_clock::now() - begin);
+  const double passed = SecondsSince(begin);
   for (size_t rank = 0; rank < num_threads; ++rank) {
     if (ended_[rank]) continue;
     absl::FPrintF(stderr,

@@ -29,10 +29,6 @@ struct RankWork {
   // long as the disk does. On the calling thread; null: none ever does.
   std::function<bool(int64_t rank)> writes = nullptr;
 
-  // How long a rank may stay behind once another has ended without a failure.
-  // Time in which it writes does not count, and is told of.
-  std::chrono::milliseconds straggling = std::chrono::seconds(60);
-
   // How long ranks may take to end once one has failed, and those that write.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
   std::chrono::milliseconds writing_grace = std::chrono::seconds(60);
@@ -42,9 +38,9 @@ struct RankWork {
 // failure, which names the rank. No rank begins before all have a thread: the
 // others would wait for one that does not come.
 //
-// A rank that stays behind when another has ended is a failure. If a rank has
-// not ended a while after a failure, the process exits with code 1, naming that
-// rank: its thread uses what returning from here would destroy.
+// Without a failure it waits for all ranks to end. If a rank has not ended a
+// while after a failure, the process exits with code 1, naming that rank: its
+// thread uses what returning from here would destroy.
 absl::Status RunRanks(int64_t num_ranks, const RankWork& work);
 
 }  // namespace commsched::trainer

@@ -1,30 +1,23 @@
 #include "examples/trainer/report.h"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "examples/trainer/tally.h"
 
 namespace commsched::trainer {
 namespace {
 
-struct Cause {
-  const char* name;
-  int64_t commsched_blame_t::*ns;
-  double BlameRecord::*s;
-};
-constexpr Cause kCauses[] = {
-    {"cap", &commsched_blame_t::cap_ns, &BlameRecord::cap_s},
-    {"dependency", &commsched_blame_t::dependency_ns,
-     &BlameRecord::dependency_s},
-    {"order", &commsched_blame_t::order_ns, &BlameRecord::order_s},
-    {"link", &commsched_blame_t::link_ns, &BlameRecord::link_s},
-    {"straggler", &commsched_blame_t::straggler_ns, &BlameRecord::straggler_s},
-};
+constexpr std::pair<const char*, int64_t commsched_blame_t::*> kCauses[] = {
+    {"cap", &commsched_blame_t::cap_ns},
+    {"dependency", &commsched_blame_t::dependency_ns},
+    {"order", &commsched_blame_t::order_ns},
+    {"link", &commsched_blame_t::link_ns},
+    {"straggler", &commsched_blame_t::straggler_ns}};
 
 double Overlap(const commsched_step_metrics_t& step) {
   if (step.comm_ns <= 0) return 0;
@@ -41,13 +34,12 @@ double MedianOver(const std::vector<StepRecord>& records, Field&& field) {
   return Median(std::move(values));
 }
 
-BlameRecord MeanBlame(const std::vector<StepRecord>& records) {
-  BlameRecord mean;
-  const double weight = 1.0 / static_cast<double>(records.size());
-  for (const StepRecord& record : records) {
-    for (const Cause& cause : kCauses) {
-      mean.*cause.s += weight * SecondsOf(record.blame.*cause.ns);
-    }
+commsched_blame_t MeanBlame(const std::vector<StepRecord>& records) {
+  commsched_blame_t mean = commsched_blame_init();
+  for (const auto& [name, ns] : kCauses) {
+    for (const StepRecord& record : records) mean.*ns += record.blame.*ns;
+    mean.*ns /= static_cast<int64_t>(records.size());
+    mean.exposed_ns += mean.*ns;
   }
   return mean;
 }
@@ -56,26 +48,20 @@ BlameRecord MeanBlame(const std::vector<StepRecord>& records) {
 std::vector<StepRecord> WorstOfEachStep(
     const std::vector<std::vector<StepRecord>>& ranks,
     const std::vector<uint64_t>& excluded) {
-  struct Entry {
-    size_t num_ranks = 0;
-    StepRecord worst;
-  };
-  std::map<uint64_t, Entry> steps;
-  for (const std::vector<StepRecord>& records : ranks) {
-    for (const StepRecord& record : records) {
-      Entry& entry = steps[record.metrics.step];
-      ++entry.num_ranks;
-      if (record.metrics.step_ns > entry.worst.metrics.step_ns) {
-        entry.worst = record;
-      }
-    }
-  }
+  Tally<StepRecord> tally(static_cast<int64_t>(ranks.size()));
   std::vector<StepRecord> worst;
-  for (const auto& [step, entry] : steps) {
-    const bool is_excluded =
-        std::binary_search(excluded.begin(), excluded.end(), step);
-    if (entry.num_ranks == ranks.size() && !is_excluded) {
-      worst.push_back(entry.worst);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const StepRecord& record : ranks[rank]) {
+      const uint64_t step = record.metrics.step;
+      const std::vector<StepRecord> all = tally.Add(
+          static_cast<int64_t>(rank), static_cast<int64_t>(step), record);
+      const bool is_excluded =
+          std::binary_search(excluded.begin(), excluded.end(), step);
+      if (all.empty() || is_excluded) continue;
+      worst.push_back(*std::max_element(
+          all.begin(), all.end(), [](const StepRecord& a, const StepRecord& b) {
+            return a.metrics.step_ns < b.metrics.step_ns;
+          }));
     }
   }
   return worst;
@@ -103,13 +89,13 @@ class Table {
 };
 
 // "12.1 ms: dependency 9 ms, link 3.1 ms"
-std::string BlameText(const BlameRecord& blame) {
-  std::string text = FormatSeconds(blame.total_s());
+std::string BlameText(const commsched_blame_t& blame) {
+  std::string text = FormatSeconds(SecondsOf(blame.exposed_ns));
   const char* separator = ": ";
-  for (const Cause& cause : kCauses) {
-    if (blame.*cause.s <= 0) continue;
-    absl::StrAppend(&text, separator, cause.name, " ",
-                    FormatSeconds(blame.*cause.s));
+  for (const auto& [name, ns] : kCauses) {
+    if (blame.*ns <= 0) continue;
+    absl::StrAppend(&text, separator, name, " ",
+                    FormatSeconds(SecondsOf(blame.*ns)));
     separator = ", ";
   }
   return text;
@@ -137,9 +123,9 @@ void AddTimes(const Report& report, Table* table) {
 void AddMemory(const Report& report, Table* table) {
   table->Add("peak bytes in flight", "%s (%s)",
              FormatBytes(report.peak_bytes_in_flight),
-             report.cap_bytes == 0
+             report.options.cap_bytes == 0
                  ? "no cap"
-                 : absl::StrCat("cap ", FormatBytes(report.cap_bytes)));
+                 : absl::StrCat("cap ", FormatBytes(report.options.cap_bytes)));
   table->AddBytes("memory per rank", report.peak_bytes_per_rank());
   if (report.process_peak_bytes > 0) {
     std::string text = FormatBytes(report.process_peak_bytes);
@@ -154,7 +140,7 @@ void AddMemory(const Report& report, Table* table) {
     table->Add("resident at the peak", "%s", text);
   }
   table->Add("model state per rank", "%s; ZeRO-%d comes to %s",
-             FormatBytes(report.engine.state_bytes), report.zero,
+             FormatBytes(report.engine.state_bytes), report.options.zero,
              FormatBytes(report.engine.due_bytes));
   table->AddBytes("activations per rank", report.activation_bytes);
 }
@@ -178,9 +164,9 @@ void AddOptional(const Report& report, Table* table) {
         FormatBytes(e.offloaded_bytes), FormatBytes(e.staging_bytes),
         FormatSeconds(report.copy_s), FormatSeconds(report.copy_exposed_s));
   }
-  if (report.micro_batches > 1) {
+  if (report.options.micro_batches > 1) {
     table->Add("accumulated gradients", "%s over %d micro-batches",
-               FormatBytes(e.accumulated_bytes), report.micro_batches);
+               FormatBytes(e.accumulated_bytes), report.options.micro_batches);
   }
   if (report.loss_scale != 1) {
     table->Add("loss scale", "%.0f", report.loss_scale);
@@ -244,8 +230,10 @@ std::string FormatTable(const Report& report) {
             seconds(bound.bound_phases_ns));
   table.Add("predicted step", "%s", seconds(bound.step_ns));
   table.Add("step / lower bound", "%.3f", report.ratio_to_lower_bound());
-  return absl::StrFormat("%d ranks, ZeRO-%d, %s, %s; %s\n%s", report.ranks,
-                         report.zero, report.model, report.schedule, measured,
+  const Options& options = report.options;
+  return absl::StrFormat("%d ranks, ZeRO-%d, %s, %s; %s\n%s", options.ranks,
+                         options.zero, options.model,
+                         options.serial ? "serial" : "overlap", measured,
                          table.Take());
 }
 
@@ -254,14 +242,14 @@ std::string FormatJson(const Report& report) {
   const commsched_engine_info_t& engine = report.engine;
   const commsched_prediction_t& bound = report.bound;
   nlohmann::ordered_json exposed_by;
-  for (const Cause& cause : kCauses) {
-    exposed_by[absl::StrCat(cause.name, "_s")] = s.blame.*cause.s;
+  for (const auto& [name, ns] : kCauses) {
+    exposed_by[absl::StrCat(name, "_s")] = SecondsOf(s.blame.*ns);
   }
   const nlohmann::ordered_json json = {
-      {"ranks", report.ranks},
-      {"zero", report.zero},
-      {"model", report.model},
-      {"schedule", report.schedule},
+      {"ranks", report.options.ranks},
+      {"zero", report.options.zero},
+      {"model", report.options.model},
+      {"schedule", report.options.serial ? "serial" : "overlap"},
       {"steps", report.steps},
       {"first_step", report.first_step},
       {"ended_early", report.end_signal != 0},
@@ -273,13 +261,13 @@ std::string FormatJson(const Report& report) {
       {"compute_s", s.compute_s},
       {"comm_s", s.comm_s},
       {"exposed_comm_s", s.exposed_s},
-      {"exposed_mean_s", s.blame.total_s()},
+      {"exposed_mean_s", SecondsOf(s.blame.exposed_ns)},
       {"exposed_by", exposed_by},
       {"overlap_pct", s.overlap_pct},
       {"launches_per_step", s.launches},
       {"collectives_per_step", s.collectives},
       {"peak_bytes_in_flight", report.peak_bytes_in_flight},
-      {"cap_bytes", report.cap_bytes},
+      {"cap_bytes", report.options.cap_bytes},
       {"peak_bytes_per_rank", report.peak_bytes_per_rank()},
       {"process_peak_bytes", report.process_peak_bytes},
       {"ranks_per_process", report.ranks_per_process},
@@ -289,7 +277,7 @@ std::string FormatJson(const Report& report) {
       {"optimizer_bytes", engine.optimizer_bytes},
       {"arena_bytes", engine.arena_bytes},
       {"peak_live_bytes", report.peak_live_bytes},
-      {"micro_batches", report.micro_batches},
+      {"micro_batches", report.options.micro_batches},
       {"accumulated_bytes", engine.accumulated_bytes},
       {"peak_model_state_bytes", engine.state_bytes},
       {"due_model_state_bytes", engine.due_bytes},

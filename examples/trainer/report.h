@@ -8,22 +8,10 @@
 #include "commsched/engine.h"
 #include "commsched/plan.h"
 #include "commsched/trace.h"
+#include "examples/trainer/options.h"
 #include "examples/trainer/units.h"
 
 namespace commsched::trainer {
-
-// What exposed communication is owed to: docs/blame.md.
-struct BlameRecord {
-  double cap_s = 0;
-  double dependency_s = 0;
-  double order_s = 0;
-  double link_s = 0;
-  double straggler_s = 0;
-
-  double total_s() const {
-    return cap_s + dependency_s + order_s + link_s + straggler_s;
-  }
-};
 
 // One complete step of one rank, as its trace has it.
 struct StepRecord {
@@ -40,7 +28,8 @@ struct StepSummary {
   double comm_s = 0;
   double exposed_s = 0;
   double overlap_pct = 0;  // 100 (1 - exposed / comm); 0 without comm.
-  BlameRecord blame;       // The mean, so that it adds up to the mean exposed.
+  // The mean, so that it adds up to the mean exposed: docs/blame.md.
+  commsched_blame_t blame = commsched_blame_init();
   double launches = 0;
   double collectives = 0;
 };
@@ -54,14 +43,10 @@ StepSummary Summarize(const std::vector<std::vector<StepRecord>>& ranks,
 
 // What a run ends with.
 struct Report {
-  int64_t ranks = 0;
-  int64_t zero = 0;
-  std::string model;
-  std::string schedule;
+  Options options;
   int64_t steps = 0;
   int end_signal = 0;      // With which it was ended early, before --steps.
   int64_t first_step = 0;  // After those of the checkpoint.
-  int64_t micro_batches = 1;
   double loss = 0;      // Of the last step, nats per byte, mean over the batch.
   double val_loss = 0;  // After the last step.
   double tokens_per_s = 0;
@@ -70,7 +55,6 @@ struct Report {
   // plan is predicted to take. Both from the costs that were measured.
   commsched_prediction_t bound = commsched_prediction_init();
   uint64_t peak_bytes_in_flight = 0;  // Most of any rank and step.
-  uint64_t cap_bytes = 0;             // 0: none.
   // Of rank 0, as all others are: layout, memory, and buckets before they were
   // merged or cut.
   commsched_engine_info_t engine = commsched_engine_info_init();
@@ -81,10 +65,11 @@ struct Report {
   uint64_t save_bytes = 0;
   int64_t ranks_per_process = 1;
   uint64_t peak_live_bytes = 0;  // Seen, most of any rank; part of the arena.
-  double copy_s =
-      0;  // Both: of a step's copies to and from the pool, mean over
-  double copy_exposed_s = 0;  // steps of the slowest rank; which it waited for.
-  double loss_scale = 1;      // After the last step.
+  // Of a step's copies to and from the pool, mean over steps of the slowest
+  // rank; and which it waited for.
+  double copy_s = 0;
+  double copy_exposed_s = 0;
+  double loss_scale = 1;  // After the last step.
   uint64_t skipped_steps = 0;
   int64_t num_saves = 0;
   double save_copy_s = 0;  // Both: what a save held a step up for, median over

@@ -1,8 +1,10 @@
 #ifndef COMMSCHED_EXAMPLES_TRAINER_STEP_GATE_H_
 #define COMMSCHED_EXAMPLES_TRAINER_STEP_GATE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 namespace commsched::trainer {
 
@@ -13,51 +15,47 @@ namespace commsched::trainer {
 // A step that one rank has begun is begun by all. The first rank to ask for a
 // new step after the request is refused, and with it every other one.
 //
-// Thread-safe, without a lock: it is asked in every step.
+// Thread-safe.
 class StepGate {
  public:
   // Steps `first` to `end` - 1, of which the first is always taken. Not 0 in
   // `request` asks to end early; null: nobody does. It outlives the gate.
   StepGate(int64_t first, int64_t end, const std::atomic<int>* request)
-      : first_(first), end_(end), request_(request), state_(first * 2) {}
+      : first_(first),
+        planned_end_(end),
+        request_(request),
+        next_(first),
+        end_(end) {}
 
   // Whether the calling rank takes `step`. Each rank asks for `first`, then the
   // next, until it is refused.
   bool Enter(int64_t step) {
-    if (step >= end_) return false;
-    int64_t state = state_.load(std::memory_order_acquire);
-    for (;;) {
-      if (step < state / 2) return true;
-      if (state % 2 == 1) return false;
-      const bool closes = step > first_ && requested();
-      const int64_t next = closes ? state + 1 : state + 2;
-      if (state_.compare_exchange_weak(state, next,
-                                       std::memory_order_acq_rel)) {
-        return !closes;
-      }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool is_new = step >= next_ && step > first_;
+    if (is_new && request_ != nullptr && *request_ != 0) {
+      end_ = std::min(end_, step);
     }
+    if (step >= end_) return false;
+    next_ = std::max(next_, step + 1);
+    return true;
   }
 
-  // Once a rank was refused: the number of the last step + 1.
-  int64_t end() const { return state_.load(std::memory_order_acquire) / 2; }
-
-  // Whether it ended early.
-  bool ended_early() const {
-    return end() < end_ && state_.load(std::memory_order_acquire) % 2 == 1;
+  // Once a rank was refused: the number of the last step + 1, and whether it
+  // ended early.
+  int64_t end() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return end_;
   }
+  bool ended_early() const { return end() < planned_end_; }
 
  private:
-  bool requested() const {
-    return request_ != nullptr &&
-           request_->load(std::memory_order_acquire) != 0;
-  }
-
   const int64_t first_;
-  const int64_t end_;
+  const int64_t planned_end_;
   const std::atomic<int>* const request_;
 
-  // Twice the number of the next step that nobody has begun; odd: nobody will.
-  std::atomic<int64_t> state_;
+  mutable std::mutex mutex_;  // Guards what follows.
+  int64_t next_;              // The first step that nobody has begun.
+  int64_t end_;
 };
 
 }  // namespace commsched::trainer

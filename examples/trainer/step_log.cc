@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -11,7 +12,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "examples/trainer/status_macros.h"
+#include "examples/trainer/c_api.h"
+#include "examples/trainer/job.h"
+#include "examples/trainer/units.h"
 
 namespace commsched::trainer {
 namespace {
@@ -65,13 +68,13 @@ absl::StatusOr<std::unique_ptr<StepLog>> StepLog::Create(
 
 absl::Status StepLog::WriteHeader() {
   const bool written =
-      std::fputs(kHeader, file_) != EOF && std::fflush(file_) == 0;
+      std::fputs(kHeader, file_.get()) != EOF && std::fflush(file_.get()) == 0;
   return written ? absl::OkStatus() : CannotWrite(path_, errno);
 }
 
 absl::Status StepLog::Begin(int64_t first_step) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const int64_t size = SizeOfRegularFile(file_);
+  const int64_t size = SizeOfRegularFile(file_.get());
   if (size == 0) return absl::OkStatus();
   int64_t kept = 0;
   if (first_step > 0) {
@@ -79,62 +82,117 @@ absl::Status StepLog::Begin(int64_t first_step) {
                              BytesThroughStep(path_, first_step));
     kept = bytes;
   }
-  if (kept < size && ftruncate(fileno(file_), kept) != 0) {
+  if (kept < size && ftruncate(fileno(file_.get()), kept) != 0) {
     return CannotWrite(path_, errno);
   }
   return kept == 0 ? WriteHeader() : absl::OkStatus();
 }
 
-StepLog::~StepLog() {
-  if (file_ != nullptr) std::fclose(file_);
-}
-
-void StepLog::Add(int64_t rank, int64_t step, const Entry& entry) {
+void StepLog::Add(int64_t rank, int64_t step, const StepEntry& entry) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Row& row = rows_[step];
-  row.losses.resize(static_cast<size_t>(ranks_));
-  row.losses[static_cast<size_t>(rank)] = entry.loss;
-  ++row.entries;
-  if (row.entries == 1 || entry.step_s > row.slowest.step_s) {
-    row.slowest = entry;
-  }
-  while (!rows_.empty() && rows_.begin()->second.entries == ranks_) {
-    WriteLocked(rows_.begin()->first, rows_.begin()->second);
-    rows_.erase(rows_.begin());
-  }
+  const std::vector<StepEntry> ranks = tally_.Add(rank, step, entry);
+  if (!ranks.empty()) WriteLocked(step, ranks);
 }
 
-void StepLog::WriteLocked(int64_t step, const Row& row) {
+void StepLog::WriteLocked(int64_t step, const std::vector<StepEntry>& ranks) {
   if (file_ == nullptr || !failure_.ok()) return;
-  const Entry& slowest = row.slowest;
+  const StepEntry& slowest = *std::max_element(
+      ranks.begin(), ranks.end(), [](const StepEntry& a, const StepEntry& b) {
+        return a.step_s < b.step_s;
+      });
   double loss = 0;
-  for (const double each : row.losses) loss += each;
-  const double tokens_per_s = static_cast<double>(tokens_) / slowest.step_s;
+  for (const StepEntry& each : ranks) loss += each.loss;
   const std::string text = absl::StrFormat(
       "%d,%.7g,%.7g,%s,%.1f,%.6f,%s,%s\n", step + 1,
-      loss / static_cast<double>(ranks_), slowest.lr,
-      slowest.norm ? absl::StrFormat("%.7g", *slowest.norm) : "", tokens_per_s,
-      slowest.step_s,
+      loss / static_cast<double>(ranks.size()), slowest.lr,
+      slowest.norm ? absl::StrFormat("%.7g", *slowest.norm) : "",
+      static_cast<double>(tokens_) / slowest.step_s, slowest.step_s,
       slowest.exposed_s ? absl::StrFormat("%.6f", *slowest.exposed_s) : "",
       slowest.peak_bytes_in_flight ? absl::StrCat(*slowest.peak_bytes_in_flight)
                                    : "");
-  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() ||
-      std::fflush(file_) != 0) {
-    FailLocked();
-  }
+  NoteLocked(std::fputs(text.c_str(), file_.get()) != EOF &&
+             std::fflush(file_.get()) == 0);
 }
 
-void StepLog::FailLocked() {
-  if (failure_.ok()) failure_ = CannotWrite(path_, errno);
+void StepLog::NoteLocked(bool good) {
+  if (!good && failure_.ok()) failure_ = CannotWrite(path_, errno);
 }
 
 absl::Status StepLog::Close() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (file_ != nullptr) {
-    if (std::fclose(file_) != 0) FailLocked();
-    file_ = nullptr;
-  }
+  if (file_ != nullptr) NoteLocked(std::fclose(file_.release()) == 0);
   return failure_;
+}
+
+void RankLog::Begin() {
+  if (log_ != nullptr) begun_ = std::chrono::steady_clock::now();
+}
+
+absl::Status RankLog::End(int64_t step, double loss) {
+  if (log_ == nullptr) return absl::OkStatus();
+  const double step_s = SecondsSince(begun_);
+  TRAINER_RETURN_IF_ERROR(Finish());
+  last_step_ = step;
+  last_ = {.loss = loss,
+           .lr = rank_.LearningRate(step),
+           .norm = rank_.GradientNorm(),
+           .step_s = step_s,
+           .exposed_s = std::nullopt,
+           .peak_bytes_in_flight = std::nullopt};
+  return absl::OkStatus();
+}
+
+absl::Status RankLog::Finish() {
+  if (!last_step_.has_value()) return absl::OkStatus();
+  commsched_step_metrics_t metrics = commsched_step_metrics_init();
+  const absl::Status status = FromC(commsched_trace_recent_step(
+      rank_.trace(), static_cast<uint64_t>(*last_step_ - first_step_),
+      &metrics));
+  if (status.ok()) {
+    last_.exposed_s = SecondsOf(metrics.exposed_ns);
+    last_.peak_bytes_in_flight = metrics.peak_bytes_in_flight;
+  } else if (!absl::IsNotFound(status)) {
+    return status;
+  }
+  log_(index_, *last_step_, last_);
+  last_step_.reset();
+  return absl::OkStatus();
+}
+
+void GatheredLog::Add(int64_t step, const StepEntry& entry) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  told_.push_back({step, entry});
+  changed_.notify_one();
+}
+
+void GatheredLog::Finish() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ends_ = true;
+    changed_.notify_one();
+  }
+  thread_.join();
+}
+
+void GatheredLog::Run() {
+  while (true) {
+    Told mine;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(lock, [this] { return ends_ || !told_.empty(); });
+      if (told_.empty()) return;
+      mine = told_.front();
+      told_.pop_front();
+    }
+    const absl::StatusOr<std::vector<Told>> all =
+        GatherValues(context_, "step log", mine);
+    if (!all.ok()) return;  // A rank that is lost ends the run, which says so.
+    for (size_t rank = 0; log_ != nullptr && rank < all->size(); ++rank) {
+      log_->Add(static_cast<int64_t>(rank), (*all)[rank].step,
+                (*all)[rank].entry);
+    }
+  }
 }
 
 }  // namespace commsched::trainer

@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,12 +26,11 @@
 #include "examples/trainer/output_paths.h"
 #include "examples/trainer/progress_bar.h"
 #include "examples/trainer/rank.h"
-#include "examples/trainer/rank_log.h"
 #include "examples/trainer/rank_threads.h"
 #include "examples/trainer/step_gate.h"
 #include "examples/trainer/step_log.h"
+#include "examples/trainer/tally.h"
 #include "examples/trainer/units.h"
-#include "examples/trainer/validations.h"
 
 namespace commsched::trainer {
 namespace {
@@ -36,12 +38,6 @@ namespace {
 // How long ranks that show each other whether they are asked to end wait for
 // one that is late, before they begin anew.
 constexpr std::chrono::seconds kGateTimeout{2};
-
-// --timeout is also how long a rank may stay behind at the end.
-std::chrono::seconds StragglingLimit(const Options& options) {
-  if (options.timeout_s > 0) return std::chrono::seconds(options.timeout_s);
-  return std::chrono::seconds(options.link.bytes_per_s > 0 ? 600 : 60);
-}
 
 // Where a run begins: at a checkpoint, or at step 0 without one.
 struct Start {
@@ -60,6 +56,11 @@ struct LocalRank {
   uint64_t save_bytes = 0;
 };
 
+absl::StatusOr<commsched_plan_info_t> CorePlan(const Rank& rank) {
+  return Filled(commsched_plan_info_init(), commsched_plan_get_info,
+                commsched_engine_plan(rank.engine()));
+}
+
 // The run: setup, loop and report, and what the threads of ranks share.
 class Run {
  public:
@@ -72,8 +73,8 @@ class Run {
         sampler_(dataset, options.seq, static_cast<uint64_t>(options.seed)),
         ranks_(static_cast<size_t>(job.count())),
         gate_(start_.resumed.step, options.end_step(), hooks.end_early),
-        validations_(options.ranks),
-        bar_(stderr, options.steps, std::getenv("COMMSCHED_TERMINAL")) {}
+        bar_(stderr, options.steps, std::getenv("COMMSCHED_TERMINAL")),
+        validations_(options.ranks) {}
 
   absl::StatusOr<Report> Go() {
     TRAINER_RETURN_IF_ERROR(SetUp());
@@ -87,7 +88,7 @@ class Run {
   absl::Status SetUp();
   absl::Status CheckOutputs() const;
   absl::Status CheckMemory() const;
-  std::unique_ptr<JobGate> MakeJobGate() const;
+  StepSink Sink(const Rank& rank);
 
   // On them, each rank's on its own.
   absl::Status RunThreads();
@@ -98,11 +99,12 @@ class Run {
   absl::Status Evaluate(LocalRank& local, int64_t steps_done);
   absl::Status CheckLoss(const char* what, double loss, int64_t steps) const;
   absl::Status PrintPlan();
-  void PrintValidations();
+  void AddValidation(int64_t rank, int64_t steps_done, double loss);
+  void ClearBar();
 
   // After them.
   absl::Status Finish();
-  absl::StatusOr<std::vector<RankFigures>> GatherFigures();
+  absl::StatusOr<std::vector<RankFigures>> Figures();
   absl::StatusOr<Report> MakeReport();
   void FillSteps(const std::vector<RankFigures>& ranks, Report* report) const;
 
@@ -151,13 +153,15 @@ class Run {
   std::unique_ptr<GatheredLog> gathered_;  // Of processes, to it.
   StepGate gate_;
   std::unique_ptr<JobGate> job_gate_;  // Of a process, instead; else null.
-  Validations validations_;
 
   // Of rank 0's thread, then of the main one.
   double wall_s_ = 0;  // Of all steps.
   std::string weights_sha256_;
+
+  std::mutex progress_mutex_;  // Guards what follows.
   ProgressBar bar_;
-  double val_loss_ = 0;  // The last one printed.
+  Tally<double> validations_;  // Losses, by the steps done.
+  double val_loss_ = 0;        // The last one.
 };
 
 absl::Status Run::SetUp() {
@@ -201,7 +205,10 @@ absl::Status Run::CheckOutputs() const {
 // Ranks share this machine.
 absl::Status Run::CheckMemory() const {
   const Rank& first = *ranks_[0].rank;
-  TRAINER_ASSIGN_OR_RETURN(const uint64_t state_bytes, first.StateBytes());
+  TRAINER_ASSIGN_OR_RETURN(const commsched_step_plan_info_t plan,
+                           first.PlannedInfo());
+  const uint64_t state_bytes = plan.parameter_bytes + plan.gradient_bytes +
+                               plan.optimizer_bytes + plan.arena_bytes;
   const auto activations =
       static_cast<uint64_t>(first.model().activation_bytes());
   const uint64_t rank = state_bytes + activations;
@@ -229,12 +236,11 @@ absl::Status Run::RunThreads() {
            },
        .on_failure =
            [this](const absl::Status& failure) {
-             bar_.Erase();
-             hooks_.on_failure(failure);
+             ClearBar();
+             if (hooks_.on_failure) hooks_.on_failure(failure);
            },
-       .writes = [&](int64_t rank) { return local(rank).writes.load(); },
-       .straggling = StragglingLimit(options_)});
-  bar_.Clear();
+       .writes = [&](int64_t rank) { return local(rank).writes.load(); }});
+  ClearBar();
   return status;
 }
 
@@ -243,15 +249,14 @@ absl::Status Run::TrainRank(LocalRank& local) {
   TRAINER_RETURN_IF_ERROR(BuildRank(local));
   const bool is_first = local.index == 0;
   if (is_first) TRAINER_RETURN_IF_ERROR(PrintPlan());
-  StepSink* sink = log_.get();
   if (job_.has_processes()) {
-    job_gate_ = MakeJobGate();
-    if (!options_.log_path.empty()) {
-      gathered_ = std::make_unique<GatheredLog>(rank.context(), log_.get());
-      sink = gathered_.get();
-    }
+    job_gate_ = std::make_unique<JobGate>(
+        start_.resumed.step, options_.end_step(), hooks_.end_early,
+        [&rank](const JobGate::Shown& mine) {
+          return GatherValues(rank.context(), "gate", mine, kGateTimeout);
+        });
   }
-  RankLog log(sink, rank, local.index, start_.resumed.step);
+  RankLog log(Sink(rank), rank, local.index, start_.resumed.step);
   const auto begin = std::chrono::steady_clock::now();
   TRAINER_RETURN_IF_ERROR(TrainSteps(local, &log));
   if (is_first) wall_s_ = SecondsSince(begin);
@@ -266,6 +271,20 @@ absl::Status Run::TrainRank(LocalRank& local) {
   TRAINER_ASSIGN_OR_RETURN(std::string digest, rank.WeightsSha256());
   if (is_first) weights_sha256_ = std::move(digest);
   return local.saver == nullptr ? absl::OkStatus() : local.saver->Wait();
+}
+
+// Where `rank` tells of its steps; null: there is no log.
+StepSink Run::Sink(const Rank& rank) {
+  if (options_.log_path.empty()) return nullptr;
+  if (job_.has_processes()) {
+    gathered_ = std::make_unique<GatheredLog>(rank.context(), log_.get());
+    return [this](int64_t, int64_t step, const StepEntry& entry) {
+      gathered_->Add(step, entry);
+    };
+  }
+  return [this](int64_t index, int64_t step, const StepEntry& entry) {
+    log_->Add(index, step, entry);
+  };
 }
 
 absl::Status Run::BuildRank(LocalRank& local) {
@@ -288,15 +307,6 @@ absl::Status Run::BuildRank(LocalRank& local) {
   return log_->Begin(start_.resumed.step);
 }
 
-std::unique_ptr<JobGate> Run::MakeJobGate() const {
-  commsched_context_t* const context = ranks_[0].rank->context();
-  return std::make_unique<JobGate>(
-      start_.resumed.step, options_.end_step(), hooks_.end_early,
-      [context](const JobGate::Shown& mine) {
-        return GatherValues(context, "gate", mine, kGateTimeout);
-      });
-}
-
 absl::Status Run::TrainSteps(LocalRank& local, RankLog* log) {
   int64_t step = start_.resumed.step;
   for (; Enters(step); ++step) {
@@ -310,7 +320,7 @@ absl::Status Run::TrainSteps(LocalRank& local, RankLog* log) {
     TRAINER_RETURN_IF_ERROR(CheckLoss("loss", loss, step + 1));
     local.last_loss = loss;
     if (local.index == 0) {
-      PrintValidations();
+      const std::lock_guard<std::mutex> lock(progress_mutex_);
       bar_.Update(step + 1, absl::StrFormat("loss %.3f", loss));
     }
     if (SavesAfter(step)) TRAINER_RETURN_IF_ERROR(Save(local));
@@ -337,7 +347,7 @@ absl::Status Run::Evaluate(LocalRank& local, int64_t steps_done) {
   TRAINER_ASSIGN_OR_RETURN(const double loss, local.rank->Evaluate());
   TRAINER_RETURN_IF_ERROR(CheckLoss("val_loss", loss, steps_done));
   if (!job_.has_processes()) {
-    validations_.Add(local.index, steps_done, loss);
+    AddValidation(local.index, steps_done, loss);
     return absl::OkStatus();
   }
   // A run that ends early waits for checkpoints first, each as long as its disk
@@ -348,7 +358,7 @@ absl::Status Run::Evaluate(LocalRank& local, int64_t steps_done) {
           local.rank->context(), "val_loss", loss,
           EndedEarly() ? std::chrono::nanoseconds(0) : job_.timeout()));
   for (size_t other = 0; other < all.size(); ++other) {
-    validations_.Add(static_cast<int64_t>(other), steps_done, all[other]);
+    AddValidation(static_cast<int64_t>(other), steps_done, all[other]);
   }
   return absl::OkStatus();
 }
@@ -356,29 +366,38 @@ absl::Status Run::Evaluate(LocalRank& local, int64_t steps_done) {
 absl::Status Run::PrintPlan() {
   const Rank& rank = *ranks_[0].rank;
   TRAINER_ASSIGN_OR_RETURN(const commsched_engine_info_t info, rank.Info());
-  TRAINER_ASSIGN_OR_RETURN(const commsched_plan_info_t plan, rank.PlanInfo());
+  TRAINER_ASSIGN_OR_RETURN(const commsched_plan_info_t plan, CorePlan(rank));
   Say("%s: %d parameters in %d buckets; %d ranks, ZeRO-%d; %d collectives in "
       "%d launches per step\n"
       "matrix products: %s\n",
       options_.model, info.num_parameters, info.num_buckets, options_.ranks,
       options_.zero, plan.num_collectives, plan.num_launches, MatmulLibrary());
   if (options_.explain) {
-    TRAINER_ASSIGN_OR_RETURN(const std::string text, rank.Explain());
+    TRAINER_ASSIGN_OR_RETURN(const std::string text, ExplainPlan(rank));
     Say("%s\n", text);
   }
   if (options_.describe) {
-    TRAINER_ASSIGN_OR_RETURN(const std::string text, rank.Describe());
+    TRAINER_ASSIGN_OR_RETURN(const std::string text,
+                             DescribePlan(rank, options_));
     Say("%s\n", text);
   }
   return absl::OkStatus();
 }
 
-void Run::PrintValidations() {
-  while (const auto validation = validations_.Take()) {
-    val_loss_ = validation->loss;
-    bar_.Clear();
-    Say("step %d: val_loss %.4f\n", validation->steps_done, val_loss_);
-  }
+// Added up in the order of ranks, so that the sum is the same in every run.
+void Run::AddValidation(int64_t rank, int64_t steps_done, double loss) {
+  const std::lock_guard<std::mutex> lock(progress_mutex_);
+  const std::vector<double> all = validations_.Add(rank, steps_done, loss);
+  if (all.empty()) return;
+  val_loss_ = std::accumulate(all.begin(), all.end(), 0.0) /
+              static_cast<double>(all.size());
+  bar_.Clear();
+  Say("step %d: val_loss %.4f\n", steps_done, val_loss_);
+}
+
+void Run::ClearBar() {
+  const std::lock_guard<std::mutex> lock(progress_mutex_);
+  bar_.Clear();
 }
 
 absl::Status Run::Finish() {
@@ -387,10 +406,10 @@ absl::Status Run::Finish() {
     TRAINER_RETURN_IF_ERROR(
         Gather(ranks_[0].rank->context(), "ended", "").status());
   }
-  PrintValidations();
   if (!options_.trace_dir.empty()) {
     for (const LocalRank& local : ranks_) {
-      TRAINER_RETURN_IF_ERROR(local.rank->WriteTrace(TracePath(local.index)));
+      TRAINER_CALL(commsched_trace_write_kineto(
+          local.rank->trace(), TracePath(local.index).c_str()));
     }
     Say("traces: %s/rank*.json\n", options_.trace_dir);
   }
@@ -400,58 +419,49 @@ absl::Status Run::Finish() {
   if (gathered_ != nullptr) gathered_->Finish();
   if (log_ != nullptr) TRAINER_RETURN_IF_ERROR(log_->Close());
   if (!options_.blame) return absl::OkStatus();
-  TRAINER_ASSIGN_OR_RETURN(const std::string text, ranks_[0].rank->Blame());
+  TRAINER_ASSIGN_OR_RETURN(
+      const std::string text,
+      TextOf(commsched_trace_explain, ranks_[0].rank->trace(), COMMSCHED_TEXT));
   Say("%s\n", text);
   return absl::OkStatus();
 }
 
 // By rank, of all of them.
-absl::StatusOr<std::vector<RankFigures>> Run::GatherFigures() {
+absl::StatusOr<std::vector<RankFigures>> Run::Figures() {
   std::vector<RankFigures> all;
   for (const LocalRank& local : ranks_) {
     TRAINER_ASSIGN_OR_RETURN(
         RankFigures figures,
         FiguresOf(*local.rank, local.last_loss, local.saver.get()));
-    figures.process_peak_bytes = local.peak_bytes;
-    figures.save_bytes = local.save_bytes;
+    figures.totals.process_peak_bytes = local.peak_bytes;
+    figures.totals.save_bytes = local.save_bytes;
     all.push_back(std::move(figures));
   }
   if (!job_.has_processes()) return all;
-  TRAINER_ASSIGN_OR_RETURN(const std::vector<std::string> shown,
-                           Gather(ranks_[0].rank->context(), "figures",
-                                  EncodeFigures(all[0]), job_.timeout()));
-  all.clear();
-  for (const std::string& bytes : shown) {
-    TRAINER_ASSIGN_OR_RETURN(all.emplace_back(), DecodeFigures(bytes));
-  }
-  return all;
+  return GatherFigures(ranks_[0].rank->context(), all[0], job_.timeout());
 }
 
 absl::StatusOr<Report> Run::MakeReport() {
-  TRAINER_ASSIGN_OR_RETURN(const std::vector<RankFigures> ranks,
-                           GatherFigures());
+  TRAINER_ASSIGN_OR_RETURN(const std::vector<RankFigures> ranks, Figures());
   const Rank& rank = *ranks_[0].rank;
   Report report;
-  report.ranks = options_.ranks;
-  report.zero = options_.zero;
-  report.model = options_.model;
-  report.schedule = options_.serial ? "serial" : "overlap";
+  report.options = options_;
   report.steps = End();
   report.end_signal = EndSignal();
   report.first_step = start_.resumed.step;
-  report.micro_batches = options_.micro_batches;
-  report.cap_bytes = options_.cap_bytes;
   report.val_loss = val_loss_;
   report.ranks_per_process = job_.count();
   report.weights_sha256 = weights_sha256_;
   TRAINER_ASSIGN_OR_RETURN(report.engine, rank.Info());
   report.activation_bytes =
       static_cast<uint64_t>(rank.model().activation_bytes());
-  TRAINER_ASSIGN_OR_RETURN(const commsched_plan_info_t plan, rank.PlanInfo());
+  TRAINER_ASSIGN_OR_RETURN(const commsched_plan_info_t plan, CorePlan(rank));
   report.plan_fingerprint = absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(plan.fingerprint), 16));
-  TRAINER_ASSIGN_OR_RETURN(const commsched_engine_loss_scale_info_t loss_scale,
-                           rank.LossScale());
+  TRAINER_ASSIGN_OR_RETURN(
+      const commsched_engine_loss_scale_info_t loss_scale,
+      Filled(commsched_engine_loss_scale_info_init(),
+             commsched_engine_get_loss_scale, rank.engine()));
   report.loss_scale = loss_scale.scale;
   report.skipped_steps = loss_scale.skipped_steps;
   FillFigures(ranks, End() - start_.resumed.step, &report);
@@ -483,49 +493,29 @@ void Run::FillSteps(const std::vector<RankFigures>& ranks,
       static_cast<double>(options_.batch * options_.seq) / report->step.step_s;
 }
 
-absl::StatusOr<Report> StartAndGo(const Options& options,
-                                  const Dataset& dataset, const RunHooks& hooks,
-                                  const Job& job) {
+}  // namespace
+
+absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
+                             const RunHooks& hooks) {
+  std::optional<Job> threads;
+  if (hooks.job == nullptr) {
+    TRAINER_ASSIGN_OR_RETURN(threads, Job::OfThreads(options));
+  }
+  const Job& job = hooks.job != nullptr ? *hooks.job : *threads;
   Start start;
   if (!options.save_dir.empty() || !options.resume_dir.empty()) {
     start.identity = IdentifyRun(options, dataset);
     TRAINER_RETURN_IF_ERROR(job.TakeFromRank0(&start.identity.name));
   }
   if (!options.resume_dir.empty()) {
-    TRAINER_ASSIGN_OR_RETURN(Resumed resumed,
+    TRAINER_ASSIGN_OR_RETURN(start.resumed,
                              OpenForResume(options, start.identity));
-    for (const std::string& remark : resumed.remarks) {
+    for (const std::string& remark : start.resumed.remarks) {
       if (!job.leads()) break;
       absl::FPrintF(stderr, "commsched-train: %s\n", remark);
     }
-    start.resumed = std::move(resumed);
   }
   return Run(options, dataset, std::move(start), hooks, job).Go();
-}
-
-absl::StatusOr<Report> StartAndGo(const Options& options,
-                                  const Dataset& dataset,
-                                  const RunHooks& hooks) {
-  if (hooks.job != nullptr) {
-    return StartAndGo(options, dataset, hooks, *hooks.job);
-  }
-  TRAINER_ASSIGN_OR_RETURN(const Job job, Job::OfThreads(options));
-  return StartAndGo(options, dataset, hooks, job);
-}
-
-}  // namespace
-
-absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
-                             const RunHooks& hooks) {
-  RunHooks tells_once = hooks;
-  bool told = false;
-  tells_once.on_failure = [&](const absl::Status& status) {
-    if (std::exchange(told, true) || hooks.on_failure == nullptr) return;
-    hooks.on_failure(status);
-  };
-  absl::StatusOr<Report> report = StartAndGo(options, dataset, tells_once);
-  if (!report.ok()) tells_once.on_failure(report.status());
-  return report;
 }
 
 }  // namespace commsched::trainer

@@ -22,10 +22,10 @@ struct RunHooks {
   // it. Outlives the run.
   const Job* job = nullptr;
 
-  // Is called with the failure as soon as there is one, on the calling thread,
-  // before Train() returns it: a rank that does not end can hold that up, and
-  // after 5 s, 60 s if it writes its checkpoint, the process ends with exit
-  // code 1.
+  // Is called with the failure of a rank as soon as there is one, on the
+  // calling thread, before Train() returns it: a rank that does not end can
+  // hold that up, and after 5 s, 60 s if it writes its checkpoint, the process
+  // ends with exit code 1.
   std::function<void(const absl::Status&)> on_failure;
 
   // The model is built on a rank of this process, and with it on all; steps

@@ -117,10 +117,10 @@ double Median(std::vector<double> values) {
 }
 
 std::string FormatBytes(double bytes) {
-  if (bytes >= 0x1p30) return absl::StrFormat("%.2f GiB", bytes / 0x1p30);
-  if (bytes >= 0x1p20) return absl::StrFormat("%.2f MiB", bytes / 0x1p20);
-  if (bytes >= 0x1p10) return absl::StrFormat("%.1f KiB", bytes / 0x1p10);
-  return absl::StrFormat("%.0f B", bytes);
+  if (bytes < 0x1p10) return absl::StrFormat("%.0f B", bytes);
+  if (bytes < 0x1p20) return absl::StrFormat("%.1f KiB", bytes / 0x1p10);
+  if (bytes < 0x1p30) return absl::StrFormat("%.2f MiB", bytes / 0x1p20);
+  return absl::StrFormat("%.2f GiB", bytes / 0x1p30);
 }
 
 std::string FormatSeconds(double seconds) {

@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Architecture Preset(absl::string_view name) {
-  return BuildArchitecture(*PresetConfig(name));
+  return BuildArchitecture(PresetOf(name)->config);
 }
 
 int64_t CountElements(const Architecture& architecture) {
@@ -32,7 +32,7 @@ TEST(ArchitectureTest, PresetsHaveTheirParameterCounts) {
 }
 
 TEST(ArchitectureTest, ParametersAreHuggingFaces) {
-  GptConfig config = *PresetConfig("nano");
+  GptConfig config = PresetOf("nano")->config;
   config.layers = 1;
   const Architecture architecture = BuildArchitecture(config);
   std::vector<std::string> names;
@@ -51,7 +51,7 @@ TEST(ArchitectureTest, ParametersAreHuggingFaces) {
 }
 
 TEST(ArchitectureTest, ModulesAreInOrderOfFirstUse) {
-  GptConfig config = *PresetConfig("nano");
+  GptConfig config = PresetOf("nano")->config;
   config.layers = 2;
   std::vector<std::string> names;
   for (const ModuleSpec& module : BuildArchitecture(config).modules) {
@@ -153,7 +153,7 @@ TEST(InitializeParameterTest, DependsOnSeedAndName) {
 }
 
 TEST(ConfigTest, UnknownPresetListsThePresets) {
-  const absl::Status status = PresetConfig("huge").status();
+  const absl::Status status = PresetOf("huge").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("'huge'"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("nano, mini and small"));
@@ -161,20 +161,20 @@ TEST(ConfigTest, UnknownPresetListsThePresets) {
 
 TEST(ConfigTest, PresetsAreValid) {
   for (const char* name : {"nano", "mini", "small"}) {
-    EXPECT_TRUE(ValidateConfig(*PresetConfig(name)).ok()) << name;
+    EXPECT_TRUE(ValidateConfig(PresetOf(name)->config).ok()) << name;
   }
 }
 
 TEST(ConfigTest, RefusalNamesFieldAndValue) {
-  GptConfig config = *PresetConfig("nano");
+  GptConfig config = PresetOf("nano")->config;
   config.layers = 0;
   EXPECT_THAT(std::string(ValidateConfig(config).message()),
               HasSubstr("layers is 0"));
-  config = *PresetConfig("nano");
+  config = PresetOf("nano")->config;
   config.vocab = 257;
   EXPECT_THAT(std::string(ValidateConfig(config).message()),
               HasSubstr("vocab is 257"));
-  config = *PresetConfig("nano");
+  config = PresetOf("nano")->config;
   config.heads = 3;
   EXPECT_THAT(std::string(ValidateConfig(config).message()),
               HasSubstr("channels is 128; it must be a multiple of heads, 3"));

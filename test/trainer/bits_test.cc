@@ -26,7 +26,7 @@ Dataset NoiseDataset() {
 
 Options SmallRun() {
   Options options;
-  options.config = *PresetConfig("nano");
+  options.config = PresetOf("nano")->config;
   options.deterministic = true;
   options.steps = 3;
   options.batch = 8;

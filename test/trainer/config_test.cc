@@ -21,7 +21,7 @@ TEST(GptConfigTextTest, IsReadBackAsItWasWritten) {
 }
 
 TEST(GptConfigTextTest, AnythingElseIsRefused) {
-  const std::string good = FormatConfig(*PresetConfig("nano"));
+  const std::string good = FormatConfig(PresetOf("nano")->config);
   for (const std::string& text :
        {std::string(), std::string("{}"), std::string("[1]"), good.substr(1),
         good.substr(0, good.size() - 1),
@@ -36,7 +36,7 @@ TEST(GptConfigTextTest, AnythingElseIsRefused) {
 }
 
 TEST(HuggingFaceConfigTest, HasTheSizesOfTheModel) {
-  GptConfig config = *PresetConfig("mini");
+  GptConfig config = PresetOf("mini")->config;
   config.context = 512;
   const auto text = HuggingFaceConfig(config);
   ASSERT_TRUE(text.ok()) << text.status();
@@ -51,7 +51,7 @@ TEST(HuggingFaceConfigTest, HasTheSizesOfTheModel) {
 }
 
 TEST(HuggingFaceConfigTest, GroupedQueriesHaveNoneAndAreNamed) {
-  GptConfig config = *PresetConfig("nano");
+  GptConfig config = PresetOf("nano")->config;
   config.kv_heads = 4;  // One each.
   EXPECT_TRUE(HuggingFaceConfig(config).ok());
   config.kv_heads = 2;

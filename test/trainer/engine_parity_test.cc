@@ -51,7 +51,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 
 Options OptionsOf(const Case& c) {
   Options options;
-  options.config = *PresetConfig("nano");
+  options.config = PresetOf("nano")->config;
   options.config.kv_heads = c.kv_heads;
   options.ranks = c.ranks;
   options.zero = c.zero;

@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-GptConfig Nano() { return *PresetConfig("nano"); }
+GptConfig Nano() { return PresetOf("nano")->config; }
 
 void SetTokens(RankModel& model, const TokenBatch& tokens) {
   model.gpt().SetBatch(tokens.inputs.data(), tokens.targets.data());

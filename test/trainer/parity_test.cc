@@ -91,7 +91,7 @@ class ParityTest : public testing::Test {
     seed_ = reference_["seed"];
     const int64_t batch = reference_["batch"];
     const int64_t seq = reference_["seq"];
-    const GptConfig config = *PresetConfig("nano");
+    const GptConfig config = PresetOf("nano")->config;
     model_ = std::make_unique<RankModel>(config, batch, seq);
     model_->FillParameters(seed_);
     const TokenBatch tokens = RandomTokens(config.vocab, batch, seq, seed_);

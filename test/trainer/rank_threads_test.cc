@@ -84,38 +84,6 @@ TEST(RankThreadsDeathTest, ARankThatIsStuckAfterAFailureEndsTheProcess) {
               "rank 0 has not ended .* after the failure");
 }
 
-TEST(RankThreadsTest, ARankThatStaysBehindWhenAnotherHasEndedIsAFailure) {
-  std::promise<void> aborted;
-  RankWork work = Work([&](int64_t rank) {
-    if (rank == 1) aborted.get_future().wait();
-    return absl::OkStatus();
-  });
-  work.abort = [&](int64_t rank, const absl::Status&) {
-    EXPECT_EQ(rank, 1);
-    aborted.set_value();
-  };
-  work.straggling = std::chrono::milliseconds(10);
-  const absl::Status status = RunRanks(2, work);
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("rank 1: not ended 0.01 s after"));
-}
-
-TEST(RankThreadsTest, ARankThatWritesMayStayBehind) {
-  std::promise<void> looked_at;
-  int looks = 0;
-  RankWork work = Work([&](int64_t rank) {
-    if (rank == 1) looked_at.get_future().wait();
-    return absl::OkStatus();
-  });
-  work.writes = [&](int64_t rank) {
-    if (rank == 1 && ++looks == 25) looked_at.set_value();
-    return rank == 1;
-  };
-  work.straggling = std::chrono::milliseconds(10);
-  EXPECT_TRUE(RunRanks(2, work).ok());
-}
-
 TEST(RankThreadsTest, ARankThatWritesIsLeftToEndAfterAFailure) {
   std::promise<void> looked_at;
   RankWork work = Work([&](int64_t rank) {

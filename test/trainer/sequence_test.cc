@@ -27,7 +27,7 @@ using nlohmann::json;
 
 Options SmallRun() {
   Options options;
-  options.config = *PresetConfig("nano");
+  options.config = PresetOf("nano")->config;
   options.steps = 1;
   options.batch = 8;
   options.seq = 48;

@@ -20,11 +20,6 @@ constexpr size_t kManyRanks = 64;
 // How long a rank that is over waits for the others to be over.
 constexpr milliseconds kParting{500};
 
-template <typename Predicate>
-bool AllOf(const std::vector<JobGate::Shown>& ranks, Predicate predicate) {
-  return std::all_of(ranks.begin(), ranks.end(), predicate);
-}
-
 // Of the first rank that has been asked; 0: none has.
 int SignalOf(const std::vector<JobGate::Shown>& ranks) {
   for (const JobGate::Shown& rank : ranks) {
@@ -85,9 +80,8 @@ void JobGate::Watch(const std::atomic<int>& request) {
       continue;
     }
     num_ranks = all->size();
-    if (AllOf(*all, [](const Shown& rank) { return rank.is_over != 0; })) {
-      return;
-    }
+    const auto over = [](const Shown& rank) { return rank.is_over != 0; };
+    if (std::all_of(all->begin(), all->end(), over)) return;
     const int signal = SignalOf(*all);
     if (signal != 0 && AgreeOnEnd(&lock, signal)) return;
   }
