@@ -474,7 +474,7 @@ static inline commsched_option_values_t commsched_option_values_init(void) {
 }
 
 /// What a step is updated with. All of it must be the same on all members of
-/// the engine's group.
+/// the engine's group, and of `norm_group`.
 typedef struct commsched_engine_update_args {
   uint64_t struct_size;
   float lr;           ///< The learning rate.

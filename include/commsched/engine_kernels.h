@@ -94,11 +94,11 @@ typedef struct commsched_sum_runs_args {
 /// Ends what the optimizer needs to know of a step. With S the sum of `sums`,
 /// in their order, and R its root: if S is negative, a rank has cancelled the
 /// step, which is skipped and counted so, and nothing else changes. Otherwise
-/// the norm is R / scale, and unless R is finite the step is skipped. The
-/// gradient scale is 1 / scale, times clip_norm / (norm + 1e-6) if that is less
-/// than 1; a skipped step halves the scale, and `window` good ones in a row
-/// double it, from 1 to 2^24. Corrections are of step - skipped_steps. Plain
-/// data that is passed by pointer; never grows.
+/// the norm is R * factor / scale, and unless R is finite the step is skipped.
+/// The gradient scale is factor / scale, times clip_norm / (norm + 1e-6) if
+/// that is less than 1; a skipped step halves the scale, and `window` good ones
+/// in a row double it, from 1 to 2^24. Corrections are of step - skipped_steps.
+/// Plain data that is passed by pointer; never grows.
 typedef struct commsched_decide_args {
   commsched_step_state_t* state;
   const double* sums;  ///< NULL: no norm; only the corrections change.
@@ -110,6 +110,9 @@ typedef struct commsched_decide_args {
   /// Of skipped steps: once there are so many, nothing but the norm changes any
   /// more, and every step is skipped.
   double max_skipped_in_row;
+  /// By which the mean of the gradients over the ranks is multiplied
+  /// (`gradient_divisor` of the step plan). 0: 1, the mean itself.
+  double factor;
 } commsched_decide_args_t;
 
 /// The kernels of the engine, and how its memory is reached. Each enqueues on

@@ -110,7 +110,7 @@ typedef struct commsched_step_plan_options {
   /// none of these: no norm is computed.
   uint32_t norm;
   /// Ranks that hold the other parts of the model, and this one, over which the
-  /// norm goes, too (`norm_group`). 0: 1.
+  /// norm goes, too (`norm_group`), and which update alike. 0: 1.
   uint32_t norm_members;
   /// Of how many option sets commsched_engine_update() is given values, if it
   /// is given any. Each parameter is of one of them.
@@ -151,6 +151,18 @@ typedef struct commsched_step_plan_options {
   /// What the step is planned for: the link above all, without which priority
   /// is guesswork. `op_cost_ns` must be NULL. NULL: defaults. Copied.
   const commsched_cost_profile_t* profile;
+  /// By what the gradients that the ranks of the engine's group add up are
+  /// divided, instead of by the number of these ranks. It is stated in one of
+  /// two ways. A number, such as 1 for a sum. Or the axes over which gradients
+  /// are to be a mean, as ids of groups of each role's model, 0 for the ranks
+  /// that share its parameters: the numbers of ranks of all these groups are
+  /// multiplied. So is data and sequence without tensor parallelism, or, where
+  /// the ranks of one expert share its parameters, all ranks whose tokens it
+  /// has. The norm, and what it is clipped to, is that of divided gradients.
+  /// 0 and NULL: the mean over the engine's group. The groups are copied.
+  double gradient_divisor;
+  const uint32_t* divisor_groups;
+  uint32_t num_divisor_groups;
 } commsched_step_plan_options_t;
 
 static inline commsched_step_plan_options_t commsched_step_plan_options_init(

@@ -38,6 +38,12 @@ std::string SliceOf(const commsched_engine_desc_t& desc) {
   return DefaultSlice(commsched_group_axis(desc.group), first);
 }
 
+// Among the ranks that hold the parts of the model.
+uint32_t PartRank(const commsched_engine_desc_t& desc) {
+  if (desc.norm_group == nullptr) return 0;
+  return static_cast<uint32_t>(commsched_group_rank(desc.norm_group));
+}
+
 }  // namespace
 
 Engine::Engine(const commsched_engine_desc_t& desc, PlannedRole role,
@@ -77,6 +83,7 @@ Engine::Engine(const commsched_engine_desc_t& desc, PlannedRole role,
                .loss_scale_window = desc_.loss_scale_window,
                .max_skipped_steps = desc_.max_skipped_steps,
                .rank = group_rank_,
+               .part_rank = PartRank(desc),
                .on_device = on_device_,
                .kernels = &kernels_,
                .model = &model_,

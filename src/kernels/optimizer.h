@@ -140,6 +140,7 @@ COMMSCHED_ELEMENT double PowerOf(double base, double exponent) {
 // sum negative; that says nothing of gradients, nor of the loss scale.
 COMMSCHED_ELEMENT void Decide(const commsched_decide_args_t& a) {
   commsched_step_state_t& state = *a.state;
+  const double of_mean = a.factor == 0 ? 1 : a.factor;
   if (a.sums != nullptr) {
     double total = 0;
     for (uint64_t i = 0; i < a.count; ++i) total += a.sums[i];
@@ -150,11 +151,11 @@ COMMSCHED_ELEMENT void Decide(const commsched_decide_args_t& a) {
     }
     const double scaled_norm = std::sqrt(total);
     const bool finite = scaled_norm - scaled_norm == 0;
-    state.norm = scaled_norm / state.scale;
-    double factor = 1;
+    state.norm = scaled_norm * of_mean / state.scale;
+    double factor = of_mean;
     if (a.clip_norm > 0 && finite) {
       const double clip = a.clip_norm / (state.norm + kClipEpsilon);
-      if (clip < 1) factor = clip;
+      if (clip < 1) factor *= clip;
     }
     state.control.gradient_scale = factor / state.scale;
     state.control.skip = finite ? 0 : 1;

@@ -147,6 +147,8 @@ TEST(ReplanTest, APlanForAnotherStateIsRefusedByName) {
     expect("zero_stage 1; it is 2", [](Options* o) { o->zero_stage = 1; });
     expect("micro_batches 2; it is 1",
            [](Options* o) { o->micro_batches = 2; });
+    expect("gradient_divisor 4.000000; it is 1.000000",
+           [](Options* o) { o->gradient_divisor = 4; });
     expect("clips 0; it is 1", [](Options* o) { o->clips = 0; });
     expect("buckets:", [](Options* o) { o->bucket_bytes = 1 << 20; });
     commsched_optimizer_table_t other = run.optimizer;

@@ -94,11 +94,14 @@ Status BuildPlans(const commsched_step_plan_role_t* roles, uint32_t num_roles,
   for (uint32_t i = 0; i < num_roles; ++i) {
     commsched_step_plan_role_t role;
     ENGINE_RETURN_IF_ERROR(CopyRole(roles, i, &role));
-    to_plan.push_back({.model = role.model->model,
-                       .options = std::make_shared<StepOptions>(given.options,
-                                                                role.num_ranks),
-                       .role_of_member = role.role_of_member,
-                       .num_groups = role.num_groups});
+    commsched_step_plan_options_t of_role = given.options;
+    ENGINE_RETURN_IF_ERROR(
+        StepOptions::FindDivisor(*role.model->model, role.num_ranks, &of_role));
+    to_plan.push_back(
+        {.model = role.model->model,
+         .options = std::make_shared<StepOptions>(of_role, role.num_ranks),
+         .role_of_member = role.role_of_member,
+         .num_groups = role.num_groups});
   }
   std::vector<PlannedRole> planned;
   ENGINE_RETURN_IF_ERROR(commsched::engine::PlanRoles(to_plan, &planned));

@@ -95,6 +95,7 @@ void AddSettings(const commsched_step_plan_options_t& options,
   facts->Add("check_finite", uint64_t{options.check_finite});
   facts->Add("norm", uint64_t{options.norm});
   facts->Add("option_sets", uint64_t{options.option_sets});
+  facts->Add("gradient_divisor", std::to_string(options.gradient_divisor));
   facts->Add("max_skipped_steps", uint64_t{desc.max_skipped_steps});
   facts->Add("bucket_bytes", options.bucket_bytes);
   facts->Add("bucket_merge",

@@ -104,6 +104,12 @@ Status RankState::Allocate(const StepPlan& plan,
     ENGINE_RETURN_IF_ERROR(AllocateZeros(
         "flags", spec.num_flags(parameters.size()), &norm_.flags));
   }
+  if (spec.gathers_part_rates()) {
+    ENGINE_RETURN_IF_ERROR(AllocateZeros(
+        "learning rates",
+        spec.agreed_values() * static_cast<uint64_t>(spec.norm_members),
+        &norm_.part_rates));
+  }
   if (!spec.gathers_rates()) return Status();
   return AllocateZeros("learning rates",
                        spec.agreed_values() * static_cast<uint64_t>(spec.world),
@@ -116,9 +122,11 @@ Status RankState::AllocateNorm(const StepPlan& plan, uint64_t num_parameters) {
   ENGINE_RETURN_IF_ERROR(
       AllocateZeros("norms", counts.local, &norm_.local_sums));
   if (spec.gathers_parts()) {
-    ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", 1, &norm_.part));
+    ENGINE_RETURN_IF_ERROR(
+        AllocateZeros("norms", spec.part_count(), &norm_.part));
     ENGINE_RETURN_IF_ERROR(AllocateZeros(
-        "norms", static_cast<uint64_t>(spec.norm_members), &norm_.parts));
+        "norms", spec.part_count() * static_cast<uint64_t>(spec.norm_members),
+        &norm_.parts));
   }
   if (spec.reduces_norm()) {
     return AllocateZeros("norms", counts.total, &norm_.total);
@@ -197,6 +205,7 @@ std::vector<commsched_binding_t> RankState::Bindings(
   add(graph.part, norm_.part);
   add(graph.parts, norm_.parts);
   add(graph.rates, norm_.rates);
+  add(graph.part_rates, norm_.part_rates);
   add(graph.flags, norm_.flags);
   add(graph.control, control_);
   return bindings;

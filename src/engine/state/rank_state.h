@@ -58,6 +58,7 @@ struct NormMemory {
   Array<double> part, parts;  // gathers_parts().
   Array<double> sent_rates;   // In rank order: gathers_block_sums().
   Array<double> rates;        // gathers_rates().
+  Array<double> part_rates;   // gathers_part_rates().
   Array<double> flags;        // has_flags().
   Array<double> more;         // One, of uneven evaluations.
 

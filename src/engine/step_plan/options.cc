@@ -1,5 +1,8 @@
 #include "engine/step_plan/options.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace commsched::engine {
 namespace {
 
@@ -10,7 +13,8 @@ constexpr char kDefaultOptimizer[] = "adamw";
 constexpr uint32_t kDefaultStateValues = 2;
 
 commsched_step_plan_options_t WithDefaultsOfStep(
-    commsched_step_plan_options_t options) {
+    commsched_step_plan_options_t options, int32_t num_ranks) {
+  if (options.gradient_divisor == 0) options.gradient_divisor = num_ranks;
   if (options.micro_batches == 0) options.micro_batches = 1;
   if (options.norm_members == 0) options.norm_members = 1;
   if (options.bucket_merge == COMMSCHED_BUCKET_MERGE_AUTO) {
@@ -59,6 +63,7 @@ class OptionCheck {
       return Refuse("offload_staging_bytes", given_.offload_staging_bytes,
                     " without offloads");
     }
+    ENGINE_RETURN_IF_ERROR(Divisor());
     if (given_.profile != nullptr && given_.profile->op_cost_ns != nullptr) {
       return InvalidArgument(
           "engine: profile.op_cost_ns is not NULL; the engine makes the graph");
@@ -90,6 +95,23 @@ class OptionCheck {
     }
     return Refuse(field, value, "; it must be F32 (0), F16 (2) or BF16 (3)");
   }
+  Status Divisor() const {
+    const double divisor = given_.gradient_divisor;
+    const uint32_t groups = given_.num_divisor_groups;
+    if (!std::isfinite(divisor) || divisor < 0) {
+      return InvalidArgument("engine: gradient_divisor is " +
+                             std::to_string(divisor) +
+                             "; it must be finite, and 0 or more");
+    }
+    if (groups > 0 && given_.divisor_groups == nullptr) {
+      return Refuse("num_divisor_groups", groups, "; divisor_groups is NULL");
+    }
+    if (groups == 0 || divisor == 0) return Status();
+    return Refuse("num_divisor_groups", groups,
+                  (", and gradient_divisor is " + std::to_string(divisor) +
+                   "; one of them states the divisor")
+                      .c_str());
+  }
 
   const commsched_step_plan_options_t& given_;
 };
@@ -100,9 +122,34 @@ Status StepOptions::Check(const commsched_step_plan_options_t& given) {
   return OptionCheck(given).Run();
 }
 
+Status StepOptions::FindDivisor(const Model& model, int32_t num_ranks,
+                                commsched_step_plan_options_t* options) {
+  const std::vector<AddedGroup>& added = model.exchanges().groups;
+  const uint32_t* const groups = options->divisor_groups;
+  double divisor = options->gradient_divisor;
+  for (uint32_t i = 0; i < options->num_divisor_groups; ++i) {
+    const std::string name = "engine: divisor_groups[" + std::to_string(i) +
+                             "] is " + std::to_string(groups[i]);
+    if (groups[i] > added.size()) {
+      return InvalidArgument(name + "; the model has groups 0 to " +
+                             std::to_string(added.size()));
+    }
+    if (std::find(groups, groups + i, groups[i]) != groups + i) {
+      return InvalidArgument(name + " for the second time");
+    }
+    const int32_t ranks =
+        groups[i] == 0 ? num_ranks : added[groups[i] - 1].num_ranks;
+    divisor = (i == 0 ? 1 : divisor) * ranks;
+  }
+  options->gradient_divisor = divisor;
+  options->divisor_groups = nullptr;
+  options->num_divisor_groups = 0;
+  return Status();
+}
+
 StepOptions::StepOptions(const commsched_step_plan_options_t& given,
                          int32_t num_ranks)
-    : given_(WithDefaultsOfStep(given)),
+    : given_(WithDefaultsOfStep(given, num_ranks)),
       whole_tensors_(given.optimizer != nullptr &&
                      given.optimizer->whole_tensors != 0 &&
                      given.zero_stage > 0),
@@ -139,6 +186,7 @@ StepOptions::StepOptions(const commsched_step_plan_options_t& given,
         spec.check_finite = given_.check_finite != 0;
         spec.reads_norm = given_.norm != 0;
         spec.norm_members = static_cast<int32_t>(given_.norm_members);
+        spec.gradient_divisor = given_.gradient_divisor;
         spec.option_sets = given_.option_sets;
         spec.gradient_ready = given_.gradient_ready != 0;
         spec.absent_gradients = given_.absent_gradients != 0;

@@ -22,7 +22,14 @@ class StepOptions {
   // range. The structs that `given` points to are of this version.
   static Status Check(const commsched_step_plan_options_t& given);
 
-  // `given` has passed Check(). `num_ranks` share the parameters.
+  // Puts the number that the axes of a mean come to into `options`, which has
+  // passed Check() and whose groups are those of `model`; `num_ranks` share its
+  // parameters. INVALID_ARGUMENT if there is no such group.
+  static Status FindDivisor(const Model& model, int32_t num_ranks,
+                            commsched_step_plan_options_t* options);
+
+  // `given` has passed Check(), and has no groups. `num_ranks` share the
+  // parameters.
   StepOptions(const commsched_step_plan_options_t& given, int32_t num_ranks);
   StepOptions(const StepOptions&) = delete;
   StepOptions& operator=(const StepOptions&) = delete;

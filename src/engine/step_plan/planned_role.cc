@@ -88,6 +88,10 @@ Status CheckSameModel(const Model& was, const Model& next) {
 
 // What the state of a rank depends on, and what its calls do.
 Status CheckSameSpec(const StepSpec& was, const StepSpec& next) {
+  if (was.gradient_divisor != next.gradient_divisor) {
+    return Changed("gradient_divisor", std::to_string(was.gradient_divisor),
+                   std::to_string(next.gradient_divisor));
+  }
   if (std::strcmp(was.optimizer, next.optimizer) != 0) {
     return Changed("optimizer", Quoted(was.optimizer), Quoted(next.optimizer));
   }

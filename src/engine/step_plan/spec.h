@@ -36,6 +36,8 @@ struct StepSpec {
   // Ranks that hold other parts of the model, this one among them, over which
   // the norm goes, too.
   int32_t norm_members = 1;
+  // By what the sum of the ranks' gradients is divided; 0: by `world`.
+  double gradient_divisor = 0;
   bool deterministic = false;
   // The optimizer: names of its ops and of its state, which outlive the spec,
   // and how many values it keeps per weight.
@@ -130,6 +132,11 @@ struct StepSpec {
   bool gathers(const Bucket& bucket) const {
     return zero_stage == 3 && !bucket.resident;
   }
+  // By what the mean of the ranks' gradients is multiplied to be what they step
+  // with: exactly 1 where that is the mean.
+  double gradient_factor() const {
+    return gradient_divisor == 0 ? 1 : world / gradient_divisor;
+  }
   // The norm clips, and tells whether all gradients are finite.
   bool needs_norm() const {
     return clip || scales_loss || check_finite || reads_norm;
@@ -145,8 +152,10 @@ struct StepSpec {
   bool reduces_norm() const {
     return needs_norm() && zero_stage > 0 && !deterministic;
   }
-  // Then the sums of those that hold the other parts are gathered.
+  // Then the sums of those that hold the other parts are gathered, and with
+  // each the values that its rank steps with.
   bool gathers_parts() const { return needs_norm() && norm_members > 1; }
+  uint64_t part_count() const { return 1 + agreed_values(); }
   // At the end of a step the ranks tell each other which gradients are absent,
   // and whether one of them has cancelled it: so many numbers, the last of
   // which is the latter.
@@ -154,15 +163,15 @@ struct StepSpec {
   uint64_t num_flags(uint64_t num_parameters) const {
     return (absent_gradients ? num_parameters : 0) + 1;
   }
-  bool uses_norm_group() const {
-    return norm_members > 1 && (needs_norm() || has_flags());
-  }
+  bool uses_norm_group() const { return norm_members > 1; }
   // The learning rates of the ranks travel with the norm, and are compared
   // before a weight is stepped; or in a collective of their own, of which the
   // next step sees the result.
   bool gathers_rates() const {
     return world > 1 && !gathers_block_sums() && !reduces_norm();
   }
+  // So it is among the ranks that hold other parts of the model.
+  bool gathers_part_rates() const { return norm_members > 1 && !needs_norm(); }
 };
 
 }  // namespace commsched::engine

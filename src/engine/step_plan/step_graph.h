@@ -129,7 +129,8 @@ struct Gathered {
 //               every adamw_b; norm_sums is what waits for the sums of the
 //               norm, which can be read before the flags are set
 //   otherwise, or in stage 0: adamw_b of one bucket ->
-//               gather_learning_rates -> adamw_b of the next step
+//               gather_learning_rates -> adamw_b of the next step; without a
+//               norm also gather_part_learning_rates, over the parts
 //
 // A bucket is reduced after the last backward that touches it, in the last
 // micro-batch or, if it is reduced at once, in each. Then that of the first
@@ -165,8 +166,8 @@ struct StepGraph {
   commsched_buffer_id_t all_sums = kNoId;
   // The sum over the ranks, and the learning rate of each.
   commsched_buffer_id_t total = kNoId;
-  // The sum of this rank's part of the model, and those of all parts:
-  // gathers_parts().
+  // The sum of this rank's part of the model with what it steps with, and the
+  // same of all parts: gathers_parts().
   commsched_buffer_id_t part = kNoId;
   commsched_buffer_id_t parts = kNoId;
   commsched_op_id_t add_part = kNoId;
@@ -176,6 +177,8 @@ struct StepGraph {
   uint64_t local_count = 0;               // Those, and the learning rate.
   // The learning rate of each rank: gathers_rates().
   commsched_buffer_id_t rates = kNoId;
+  // Of each rank with another part of the model: gathers_part_rates().
+  commsched_buffer_id_t part_rates = kNoId;
   uint32_t rate_bucket = kNoId;  // Whose step sends this rank's.
   commsched_op_id_t local_total = kNoId;
   commsched_op_id_t norm = kNoId;

@@ -88,8 +88,18 @@ Status Update::PrepareNorm() {
   return rates_in_sums_.Init(spec_.state, kernels_, rates);
 }
 
-// Which parameters, or in a sum over the ranks which one, are this part's.
+// Which parameters, or in a sum over the ranks which one, are this part's; and
+// where what the parts tell is to lie.
 Status Update::PrepareParts() {
+  std::vector<std::vector<commsched_run_t>> sorted;
+  const uint64_t count = plan_->spec().part_count();
+  const uint64_t all = spec_.state->norm().parts.count();
+  for (uint64_t i = 0; i < all; i += count) sorted.push_back({{i, 1}});
+  for (uint64_t i = 0; i < all; ++i) {
+    if (i % count != 0) sorted.push_back({{i, 1}});
+  }
+  ENGINE_RETURN_IF_ERROR(spec_.state->Keep(all, &sorted_parts_));
+  ENGINE_RETURN_IF_ERROR(sort_parts_.Init(spec_.state, kernels_, sorted));
   if (plan_->spec().reduces_norm()) {
     return counted_.Init(spec_.state, kernels_, {{{0, 1}}});
   }
@@ -172,9 +182,10 @@ Status Update::SendSums() {
   if (plan_->spec().gathers_parts()) {
     ENGINE_RETURN_IF_ERROR(spec_.ops->Run(graph().add_part, [&] {
       Sums sums;
+      double* const part = spec_.state->norm().part.data();
       ENGINE_RETURN_IF_ERROR(AddUpPart(&sums));
-      return counted_.Add(kernels_, sums.values,
-                          spec_.state->norm().part.data());
+      ENGINE_RETURN_IF_ERROR(SendValues(part + 1));
+      return counted_.Add(kernels_, sums.values, part);
     }));
   }
   sums_sent_ = true;
@@ -213,8 +224,12 @@ Status Update::EndNorm(float clip_norm) {
           rates_in_sums_.Add(kernels_, spec_.state->norm().all_sums.data(),
                              spec_.state->norm().sent_rates.data()));
     }
+    const double* const of_parts =
+        plan_->spec().gathers_parts()
+            ? sorted_parts_ + plan_->spec().norm_members
+            : nullptr;
     return reports_.Send(kernels_, step_, spec_.state->control(),
-                         {rates, step_ - (values_are_late_ ? 1 : 0)});
+                         {rates, of_parts, step_ - (values_are_late_ ? 1 : 0)});
   }));
   return CheckReports();
 }
@@ -283,9 +298,10 @@ Status Update::SendValues(double* into) const {
 
 Status Update::AddUp(Sums* out_sums) const {
   if (!plan_->spec().gathers_parts()) return AddUpPart(out_sums);
-  const NormMemory& norm = spec_.state->norm();
-  *out_sums = {norm.parts.data(), norm.parts.count()};
-  return Status();
+  *out_sums = {sorted_parts_,
+               static_cast<uint64_t>(plan_->spec().norm_members)};
+  return sort_parts_.Add(kernels_, spec_.state->norm().parts.data(),
+                         sorted_parts_);
 }
 
 // By parameter, and then in the order of registration, which neither bucketing
@@ -315,6 +331,7 @@ Status Update::Decide(const Sums& sums, float clip_norm,
   args.step = static_cast<double>(step_);
   args.window = plan_->spec().scales_loss ? spec_.loss_scale_window : 0;
   args.max_skipped_in_row = spec_.max_skipped_steps;
+  args.factor = plan_->spec().gradient_factor();
   return kernels_.Decide(args);
 }
 

@@ -7,6 +7,7 @@
 #include "checkpoint/status.h"
 #include "commsched/engine_kernels.h"
 #include "engine/state/rank_state.h"
+#include "engine/step_plan/spec.h"
 #include "engine/tables/kernels.h"
 
 namespace commsched::engine {
@@ -25,17 +26,20 @@ class StepReports {
     bool has_state = false;
     commsched_step_state_t state = {};
     const double* rates = nullptr;  // Of each rank; null: none.
-    uint64_t rates_step = 0;        // Of which they are.
+    const double* part_rates = nullptr;
+    uint64_t rates_step = 0;  // Of which both are.
   };
 
-  // What ranks have told each other: null, or as many as Init() was told.
+  // What ranks have told each other: those of the group, and those that hold
+  // other parts of the model. Null, or as many as Init() was told.
   struct Rates {
     const double* values = nullptr;
+    const double* of_parts = nullptr;
     uint64_t step = 0;  // Of which they are.
   };
 
   // Its memory is kept in `state`, which outlives it.
-  Status Init(RankState* state, uint64_t num_rates);
+  Status Init(RankState* state, uint64_t num_rates, uint64_t num_part_rates);
 
   // Enqueues the report of `step`, which no earlier one is of. Null: not of
   // this one.
@@ -47,20 +51,31 @@ class StepReports {
   bool Take(Report* out_report);
 
  private:
-  // Doubles: the state, the rates, and, last to arrive, the number of the
-  // report.
+  // Doubles: the state, the rates, those of parts, and, last to arrive, the
+  // number of the report.
   double* SlotOf(uint64_t number) const {
     return slots_ + number % kSlots * slot_count_;
+  }
+  double* RatesOf(uint64_t number) const {
+    return SlotOf(number) + kStateDoubles;
+  }
+  double* PartRatesOf(uint64_t number) const {
+    return RatesOf(number) + num_rates_;
+  }
+  double* NumberOf(uint64_t number) const {
+    return PartRatesOf(number) + num_part_rates_;
   }
 
   uint64_t slot_count_ = 0;
   uint64_t num_rates_ = 0;
+  uint64_t num_part_rates_ = 0;
   double* slots_ = nullptr;   // Of the host.
   double* number_ = nullptr;  // Of the report that is being sent.
   struct Sent {
     uint64_t step = 0;
     bool has_state = false;
     bool has_rates = false;
+    bool has_part_rates = false;
     uint64_t rates_step = 0;
   };
   Sent contents_[kSlots];

@@ -72,11 +72,13 @@ Status Update::Prepare(const StepPlan& plan) {
         std::max({norm.part_sums.count(), norm.parts.count(), uint64_t{1}});
     ENGINE_RETURN_IF_ERROR(spec_.state->Keep(sums + 1, &told_));
   }
-  if (!spec.needs_norm() && !spec.gathers_rates() && !spec.has_flags()) {
+  if (!spec.needs_norm() && !spec.gathers_rates() &&
+      !spec.gathers_part_rates() && !spec.has_flags()) {
     return Status();
   }
   return reports_.Init(
-      spec_.state, spec.agreed_values() * static_cast<uint64_t>(spec.world));
+      spec_.state, spec.agreed_values() * static_cast<uint64_t>(spec.world),
+      spec.agreed_values() * static_cast<uint64_t>(spec.norm_members));
 }
 
 void Update::Bind(const StepPlan* plan, Offload* offload) {
@@ -86,6 +88,9 @@ void Update::Bind(const StepPlan* plan, Offload* offload) {
 
 Status Update::SetState(const LossScale& state) {
   reported_ = state;
+  // Where no norm is, nothing else decides it.
+  reported_.control.gradient_scale =
+      plan_->spec().gradient_factor() / reported_.scale;
   return spec_.state->SetControl(reported_);
 }
 
@@ -143,9 +148,11 @@ Status Update::CheckArgs(const commsched_engine_update_args_t& args) const {
 Status Update::Step(uint64_t step, const commsched_engine_update_args_t& args) {
   step_ = step;
   const bool needs_norm = plan_->spec().needs_norm();
-  // Where the norm was read, that of the step before has gone with it.
-  values_are_late_ = norm_begun_ && !plan_->spec().gathers_rates();
-  if (!values_are_late_) SetAgreedValues(args, &values_);
+  // Where the norm was read, those of the step before have gone with it.
+  values_are_late_ = norm_begun_;
+  if (!values_are_late_ || plan_->spec().gathers_rates()) {
+    SetAgreedValues(args, &values_);
+  }
   if (needs_norm) ENGINE_RETURN_IF_ERROR(SendSums());
   if (plan_->spec().has_flags()) {
     ENGINE_RETURN_IF_ERROR(spec_.ops->Run(

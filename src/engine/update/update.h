@@ -38,7 +38,8 @@ class Update {
     float loss_scale = 0;  // To begin with; 0: the loss is not scaled.
     uint32_t loss_scale_window = 0;
     uint32_t max_skipped_steps = 0;
-    uint32_t rank = 0;  // In the group.
+    uint32_t rank = 0;       // In the group.
+    uint32_t part_rank = 0;  // Among those that hold parts of the model.
     bool on_device = false;
     const Kernels* kernels = nullptr;
     const Model* model = nullptr;
@@ -133,6 +134,8 @@ class Update {
   // verdict.cc
   Status EndTraining(const std::string& why);
   Status SendRates();
+  // What the ranks of the group, and those with other parts of the model, have
+  // stepped with.
   Status CheckRates(const StepReports::Report& report);
   Status CheckSkippedSteps(uint64_t step);
 
@@ -150,6 +153,9 @@ class Update {
   NormSums norm_sums_;
   NormSums rates_in_sums_;  // Where they are in all sums.
   NormSums counted_;        // Of the sums of parameters: gathers_parts().
+  // What came of the parts: first all their sums, then the rates of each.
+  NormSums sort_parts_;
+  double* sorted_parts_ = nullptr;
   StepReports reports_;
   commsched_step_state_t* unclipped_ = nullptr;  // With a norm.
   double* told_ =

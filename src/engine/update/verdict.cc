@@ -23,6 +23,33 @@ std::string FirstNonFinite(const Model& model, const double* sums) {
   return "";
 }
 
+// What ranks have told each other: so many values each; null: nothing.
+struct Told {
+  const double* rates = nullptr;
+  size_t count = 0;
+  int32_t num_ranks = 0;
+  const char* of = "";  // "norm_group"
+};
+
+// Empty: there is none. A rank whose values are 0 has told nothing.
+std::string FirstDifference(const StepReports::Report& report,
+                            const Told& told) {
+  if (told.rates == nullptr) return "";
+  const size_t all = static_cast<size_t>(told.num_ranks) * told.count;
+  for (size_t i = told.count; i < all; ++i) {
+    const double first = told.rates[i % told.count];
+    const double other = told.rates[i];
+    if (first == other || first == 0 || other == 0) continue;
+    const Difference difference = DifferenceAt(i % told.count, first, other);
+    return "engine: " + difference.name + " of step " +
+           std::to_string(report.rates_step) + " is " + difference.of_first +
+           " on rank 0 of " + told.of + " and " + difference.of_other +
+           " on rank " + std::to_string(i / told.count) +
+           "; it must be the same on all. ";
+  }
+  return "";
+}
+
 }  // namespace
 
 Status Update::EndTraining(const std::string& why) {
@@ -32,20 +59,26 @@ Status Update::EndTraining(const std::string& why) {
 }
 
 // Within an op: reports the rates of the step before, and puts this rank's
-// where the others will find it in their next step.
+// where the others will find them in their next step.
 Status Update::SendRates() {
   ENGINE_RETURN_IF_ERROR(ReportRates());
   ENGINE_RETURN_IF_ERROR(CheckReports());
   rates_of_step_ = step_;
-  return SendValues(spec_.state->norm().rates.data() +
-                    spec_.rank * values_.size());
+  const NormMemory& norm = spec_.state->norm();
+  if (plan_->spec().gathers_part_rates()) {
+    ENGINE_RETURN_IF_ERROR(
+        SendValues(norm.part_rates.data() + spec_.part_rank * values_.size()));
+  }
+  if (!plan_->spec().gathers_rates()) return Status();
+  return SendValues(norm.rates.data() + spec_.rank * values_.size());
 }
 
 Status Update::ReportRates() {
   if (rates_of_step_ == 0) return Status();
   const uint64_t step = std::exchange(rates_of_step_, 0);
+  const NormMemory& norm = spec_.state->norm();
   return reports_.Send(kernels_, step, nullptr,
-                       {spec_.state->norm().rates.data(), step});
+                       {norm.rates.data(), norm.part_rates.data(), step});
 }
 
 Status Update::CheckReports() {
@@ -54,9 +87,7 @@ Status Update::CheckReports() {
     if (report.has_state) {
       static_cast<commsched_step_state_t&>(reported_) = report.state;
     }
-    if (report.rates != nullptr) {
-      ENGINE_RETURN_IF_ERROR(CheckRates(report));
-    }
+    ENGINE_RETURN_IF_ERROR(CheckRates(report));
     if (report.has_state) {
       ENGINE_RETURN_IF_ERROR(CheckSkippedSteps(report.step));
     }
@@ -65,25 +96,21 @@ Status Update::CheckReports() {
 }
 
 Status Update::CheckRates(const StepReports::Report& report) {
-  const size_t count = values_.size();
-  const auto world = static_cast<size_t>(plan_->spec().world);
-  for (size_t i = count; i < world * count; ++i) {
-    const double first = report.rates[i % count];
-    const double other = report.rates[i];
-    if (first == other || first == 0 || other == 0) continue;
-    const bool stepped = plan_->spec().gathers_rates() || spec_.on_device ||
-                         report.rates_step < report.step;
-    const Difference difference = DifferenceAt(i % count, first, other);
-    return EndTraining(
-        "engine: " + difference.name + " of step " +
-        std::to_string(report.rates_step) + " is " + difference.of_first +
-        " on rank 0 of the group and " + difference.of_other + " on rank " +
-        std::to_string(i / count) + "; it must be the same on all. " +
-        (stepped ? "The weights have been stepped with it: go on from a "
-                   "checkpoint of an earlier step"
-                 : "No weight was stepped with it"));
+  const StepSpec& spec = plan_->spec();
+  std::string why = FirstDifference(
+      report, {report.rates, values_.size(), spec.world, "the group"});
+  if (why.empty()) {
+    why = FirstDifference(report, {report.part_rates, values_.size(),
+                                   spec.norm_members, "norm_group"});
   }
-  return Status();
+  if (why.empty()) return Status();
+  // Those that travel with a norm come in a report of the step.
+  const bool stepped =
+      !report.has_state || spec_.on_device || report.rates_step < report.step;
+  return EndTraining(
+      why + (stepped ? "The weights have been stepped with it: go on from a "
+                       "checkpoint of an earlier step"
+                     : "No weight was stepped with it"));
 }
 
 Status Update::CheckSkippedSteps(uint64_t step) {

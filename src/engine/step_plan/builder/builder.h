@@ -65,7 +65,6 @@ class StepBuilder : private BuilderPart {
   Status AddConversionsOf(uint32_t bucket, uint32_t micro_batch, PassOps& ops);
   Status AddConversion(const std::string& name, Conversion conversion,
                        PassOps& ops);
-  Status AddRates();
   Status AddNorm();
   Status AddOptimizer();
   Status AddStep(uint32_t bucket);

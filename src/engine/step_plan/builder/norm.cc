@@ -10,6 +10,18 @@ Status NormBuilder::AddBuffers() {
         writer_.AddBuffer("step_flags", COMMSCHED_F64, COMMSCHED_BOUND,
                           spec_.num_flags(layout_.slots.size()), &out_.flags));
   }
+  if (spec_.gathers_rates()) {
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
+        "learning_rates", COMMSCHED_F64, COMMSCHED_BOUND,
+        spec_.agreed_values() * static_cast<uint64_t>(spec_.world),
+        &out_.rates));
+  }
+  if (spec_.gathers_part_rates()) {
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
+        "part_learning_rates", COMMSCHED_F64, COMMSCHED_BOUND,
+        spec_.agreed_values() * static_cast<uint64_t>(spec_.norm_members),
+        &out_.part_rates));
+  }
   if (!spec_.needs_norm()) return Status();
   for (uint32_t b = 0; b < num_buckets(); ++b) {
     out_.sums_offset.push_back(out_.local_blocks);
@@ -33,10 +45,12 @@ Status NormBuilder::AddBuffers() {
   }
   if (spec_.gathers_parts()) {
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer("norm_part", COMMSCHED_F64,
-                                             COMMSCHED_BOUND, 1, &out_.part));
+                                             COMMSCHED_BOUND,
+                                             spec_.part_count(), &out_.part));
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
         "norm_parts", COMMSCHED_F64, COMMSCHED_BOUND,
-        static_cast<uint64_t>(spec_.norm_members), &out_.parts));
+        spec_.part_count() * static_cast<uint64_t>(spec_.norm_members),
+        &out_.parts));
   }
   return writer_.AddBuffer("step_control", COMMSCHED_F64, COMMSCHED_BOUND,
                            kStateDoubles, &out_.control);
@@ -91,8 +105,8 @@ Status NormBuilder::AddExchange() {
        Access(out_.total, COMMSCHED_WRITE)});
 }
 
-// One number of each part of the model, so that the ranks of all parts decide
-// alike.
+// Of each part of the model one number, so that the ranks of all parts decide
+// alike, and what its rank steps with.
 Status NormBuilder::AddParts(commsched_buffer_id_t source) {
   ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
       "norm_part",
@@ -151,6 +165,31 @@ Status NormBuilder::AddFlags() {
   return writer_.AddCompute("read_flags",
                             {Access(out_.flags, COMMSCHED_READ_WRITE)}, 0,
                             &out_.read_flags);
+}
+
+// The step of a bucket puts the rate there, and first reads what the gather of
+// the step before has left: so long before that no step waits for a rate, and
+// no op is added.
+Status NormBuilder::AddRates() {
+  if (spec_.gathers_rates()) {
+    ENGINE_RETURN_IF_ERROR(
+        AddRatesOf("gather_learning_rates", out_.rates, writer_.group()));
+  }
+  if (!spec_.gathers_part_rates()) return Status();
+  commsched_group_id_t parts = kNoId;
+  ENGINE_RETURN_IF_ERROR(Group(&parts));
+  return AddRatesOf("gather_part_learning_rates", out_.part_rates, parts);
+}
+
+Status NormBuilder::AddRatesOf(const char* name, commsched_buffer_id_t rates,
+                               commsched_group_id_t group) {
+  GraphWriter::Collective gather;
+  gather.input = Access(rates, COMMSCHED_READ);
+  gather.input.region = COMMSCHED_SHARD;
+  gather.input.group = group;
+  gather.output = Access(rates, COMMSCHED_WRITE);
+  gather.group = group;
+  return writer_.AddCollective(name, gather);
 }
 
 }  // namespace commsched::engine

@@ -20,11 +20,15 @@ class NormBuilder : private BuilderPart {
   Status Add();
   // Flags of a step without a norm.
   Status AddFlags();
+  // What ranks step with, of whom no norm tells each other.
+  Status AddRates();
 
  private:
   Status AddExchange();
   Status AddParts(commsched_buffer_id_t source);
   Status SendFlags();
+  Status AddRatesOf(const char* name, commsched_buffer_id_t rates,
+                    commsched_group_id_t group);
   // The ranks that hold the parts of the model.
   Status Group(commsched_group_id_t* out_group);
 

@@ -58,12 +58,6 @@ Status StepBuilder::AddBuffers() {
   }
   ENGINE_RETURN_IF_ERROR(
       AddExchanges(exchanges_, &writer_, &out_.first_activation));
-  if (spec_.gathers_rates()) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
-        "learning_rates", COMMSCHED_F64, COMMSCHED_BOUND,
-        spec_.agreed_values() * static_cast<uint64_t>(spec_.world),
-        &out_.rates));
-  }
   return norm_.AddBuffers();
 }
 

@@ -143,18 +143,6 @@ Status StepBuilder::AddLastAccumulation(uint32_t bucket) {
                          &out_.buckets[bucket].accumulate);
 }
 
-// The step of a bucket puts the rate there, and first reads what the gather of
-// the step before has left: so long before that no step waits for a rate, and
-// no op is added.
-Status StepBuilder::AddRates() {
-  commsched_access_t mine = Access(out_.rates, COMMSCHED_READ);
-  mine.region = COMMSCHED_SHARD;
-  mine.group = writer_.group();
-  return writer_.AddCollective("gather_learning_rates",
-                               {COMMSCHED_ALL_GATHER, COMMSCHED_SUM, mine,
-                                Access(out_.rates, COMMSCHED_WRITE)});
-}
-
 // The squares in the order in which the reductions arrive. The first has the
 // learning rate gathered with the sums.
 Status StepBuilder::AddNorm() {
@@ -186,7 +174,7 @@ Status StepBuilder::AddNorm() {
 // With the rates go the gathers of stages 1 and 2, of which none is to wait for
 // them; else the link is free from the first bucket on.
 Status StepBuilder::AddOptimizer() {
-  if (spec_.gathers_rates()) {
+  if (spec_.gathers_rates() || spec_.gathers_part_rates()) {
     const bool last = sharded() && spec_.zero_stage < 3;
     out_.rate_bucket = last ? out_.first_use.back() : out_.first_use.front();
   }
@@ -202,7 +190,7 @@ Status StepBuilder::AddOptimizer() {
                                      Part(parameters, COMMSCHED_READ),
                                      Access(parameters, COMMSCHED_WRITE)}));
     }
-    if (b == out_.rate_bucket) ENGINE_RETURN_IF_ERROR(AddRates());
+    if (b == out_.rate_bucket) ENGINE_RETURN_IF_ERROR(norm_.AddRates());
     if (out_.buckets[b].fetch == kNoId) continue;
     ENGINE_RETURN_IF_ERROR(staging_.AddCopies(staged++));
   }
@@ -226,8 +214,9 @@ Status StepBuilder::AddStep(uint32_t bucket) {
   } else if (spec_.has_flags()) {
     accesses.push_back(Access(out_.flags, COMMSCHED_READ));
   }
-  if (bucket == out_.rate_bucket) {
-    accesses.push_back(Access(out_.rates, COMMSCHED_READ_WRITE));
+  for (commsched_buffer_id_t rates : {out_.rates, out_.part_rates}) {
+    if (bucket != out_.rate_bucket || rates == kNoId) continue;
+    accesses.push_back(Access(rates, COMMSCHED_READ_WRITE));
   }
   return writer_.AddCompute(
       Indexed(spec_.optimizer, bucket), accesses,
