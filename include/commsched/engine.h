@@ -50,7 +50,7 @@
 /// What ends training (`max_skipped_steps`, learning rates that differ) is
 /// found when the host hears of it, up to three steps later or in drain; the
 /// device steps no weight after the last skipped step that is allowed. Not
-/// there yet: `optimizer_pool`, `measure_steps` and
+/// there yet: `optimizer_pool`, `gradient_pool`, `measure_steps` and
 /// commsched_engine_record_order().
 ///
 /// Conventions: commsched.h. Functions here leave their message where
@@ -148,6 +148,13 @@ typedef struct commsched_engine_desc {
   const char* observers;
   const char* flight_path;
   int64_t launch_timeout_ns;  ///< Of the session.
+  /// Of a step plan that `offloads_gradients`, and only then: where reduced
+  /// gradients wait for the optimizer, of each rank in a pool of its own,
+  /// beside `optimizer_pool` if there is one. Each bucket is reduced into
+  /// memory that buckets take turns in, copied from there on the same worker
+  /// thread, and copied back for the norm and for its step. The table is
+  /// copied.
+  const commsched_pool_t* gradient_pool;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {

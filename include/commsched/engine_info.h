@@ -63,9 +63,9 @@ typedef struct commsched_engine_info {
   /// In `optimizer_pool`, and memory for what is on its way, which is part of
   /// `optimizer_bytes`.
   uint64_t offloaded_bytes, staging_bytes;
-  /// Of all steps, exact after a drain: bytes copied to and from the pool, how
-  /// long that took, and how long the optimizer had to wait for state that had
-  /// not arrived.
+  /// Of all steps, exact after a drain: bytes copied to and from the pools, how
+  /// long that took, and how long the optimizer had to wait for state and
+  /// gradients that had not arrived.
   uint64_t copied_bytes;
   int64_t copy_ns, copy_exposed_ns;
   uint64_t norm_bytes;  ///< Of what the norm is computed from; 0 without one.
@@ -83,6 +83,9 @@ typedef struct commsched_engine_info {
   /// and with the `num_buckets` that were chosen. Else 0.
   uint64_t given_buckets;
   int64_t given_step_ns, step_ns;
+  /// In `gradient_pool`, and memory for what is on its way, which is part of
+  /// `gradient_bytes`.
+  uint64_t offloaded_gradient_bytes, gradient_staging_bytes;
 } commsched_engine_info_t;
 
 static inline commsched_engine_info_t commsched_engine_info_init(void) {

@@ -1,6 +1,7 @@
 /// Pools: a second memory for what a step needs only for a moment, such as the
-/// optimizer's state (commsched_engine_desc_t: optimizer_pool). Larger and
-/// slower than that of the step, which it is copied to and from.
+/// optimizer's state (commsched_engine_desc_t: optimizer_pool) or gradients
+/// that wait for it (gradient_pool). Larger and slower than that of the step,
+/// which it is copied to and from.
 ///
 /// A pool is a table of functions, so that a program can bring its own; the
 /// library has one that is a file. Functions here leave their message where

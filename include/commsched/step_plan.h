@@ -163,6 +163,13 @@ typedef struct commsched_step_plan_options {
   double gradient_divisor;
   const uint32_t* divisor_groups;
   uint32_t num_divisor_groups;
+  /// Stages 2 and 3: 1: the reduced gradients are in a pool between their
+  /// reduction and the optimizer, but for those that add up over micro-batches
+  /// there (`accumulate_bytes`).
+  uint32_t offloads_gradients;
+  /// With `offloads_gradients`: most memory for gradients that are on their way
+  /// to the pool and back: whole shards of buckets. 0: two of the largest.
+  uint64_t gradient_staging_bytes;
 } commsched_step_plan_options_t;
 
 static inline commsched_step_plan_options_t commsched_step_plan_options_init(

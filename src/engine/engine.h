@@ -129,7 +129,8 @@ class Engine {
   Status CheckWhole(const char* call, uint32_t parameter) const;
   const std::byte* ParameterValues(uint32_t parameter) const;
   StateValues state_values() {
-    return {*role_.plan, kernels_, group_rank_, &state_, offload_.get()};
+    return {*role_.plan, kernels_, group_rank_, &state_,
+            spec_.offloads ? offload_.get() : nullptr};
   }
 
   // snapshot.cc
@@ -152,9 +153,10 @@ class Engine {
   const bool on_device_;
   const Kernels kernels_;
   const Memory allocator_;
-  const commsched_pool_t pool_;    // With functions only if there is one.
-  const std::string observers_;    // Empty: none.
-  const std::string flight_path_;  // Empty: none.
+  const commsched_pool_t pool_;  // With functions only if there is one.
+  const commsched_pool_t gradient_pool_;  // The same.
+  const std::string observers_;           // Empty: none.
+  const std::string flight_path_;         // Empty: none.
   const std::shared_ptr<const Optimizer> kept_optimizer_;
   const Optimizer& optimizer_;  // The same.
   const StepSpec& spec_;        // Of role_.

@@ -21,15 +21,14 @@ Status CheckLossScale(const commsched_engine_desc_t& desc) {
                          "; it must be 0 or a power of two from 1 to 2^24");
 }
 
-Status CheckPool(const commsched_engine_desc_t& desc) {
-  const commsched_pool_t* const pool = desc.optimizer_pool;
+Status CheckPool(const char* field, const commsched_pool_t* pool) {
   if (pool == nullptr) return Status();
   const char* missing = nullptr;
   if (pool->write == nullptr) missing = "write";
   if (pool->read == nullptr) missing = "read";
   if (pool->reserve == nullptr) missing = "reserve";
   if (missing == nullptr) return Status();
-  return InvalidArgument(std::string("engine: optimizer_pool.") + missing +
+  return InvalidArgument(std::string("engine: ") + field + "." + missing +
                          " is NULL");
 }
 
@@ -61,6 +60,7 @@ Status CheckComputeStream(const commsched_engine_desc_t& desc) {
 Status CheckDevice(const commsched_engine_desc_t& desc) {
   const char* field = nullptr;
   if (desc.optimizer_pool != nullptr) field = "optimizer_pool";
+  if (desc.gradient_pool != nullptr) field = "gradient_pool";
   if (desc.measure_steps != 0) field = "measure_steps";
   if (field == nullptr || !IsOnDevice(desc)) return Status();
   return Status(COMMSCHED_UNIMPLEMENTED,
@@ -145,7 +145,8 @@ Status CheckEngineDesc(const commsched_engine_desc_t& desc) {
                            "; it must be 0 or more");
   }
   ENGINE_RETURN_IF_ERROR(CheckLossScale(desc));
-  ENGINE_RETURN_IF_ERROR(CheckPool(desc));
+  ENGINE_RETURN_IF_ERROR(CheckPool("optimizer_pool", desc.optimizer_pool));
+  ENGINE_RETURN_IF_ERROR(CheckPool("gradient_pool", desc.gradient_pool));
   ENGINE_RETURN_IF_ERROR(CheckAllocator(desc));
   ENGINE_RETURN_IF_ERROR(CheckComputeStream(desc));
   ENGINE_RETURN_IF_ERROR(CheckDevice(desc));
@@ -181,6 +182,11 @@ Status CheckFitsStepPlan(const commsched_engine_desc_t& desc,
                    desc.optimizer_pool == nullptr ? "NULL" : "set",
                    offloads ? "one" : "none");
   }
+  if ((desc.gradient_pool != nullptr) != spec.offloads_gradients) {
+    return Differs("gradient_pool",
+                   desc.gradient_pool == nullptr ? "NULL" : "set",
+                   spec.offloads_gradients ? "one" : "none");
+  }
   return CheckNormOfGroup(desc, spec);
 }
 
@@ -195,6 +201,7 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   desc.kernels = nullptr;
   desc.memory = nullptr;
   desc.optimizer_pool = nullptr;
+  desc.gradient_pool = nullptr;
   desc.observers = nullptr;
   desc.flight_path = nullptr;
   desc.groups = nullptr;

@@ -27,6 +27,9 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
     info.offloaded_bytes = offload_->bytes();
     info.staging_bytes = offload_->staging_bytes();
     info.optimizer_bytes += info.staging_bytes;
+    info.offloaded_gradient_bytes = offload_->gradient_bytes();
+    info.gradient_staging_bytes = offload_->gradient_staging_bytes();
+    info.gradient_bytes += info.gradient_staging_bytes;
     info.copied_bytes = offload_->copied_bytes();
     info.copy_ns = offload_->copy_ns();
     info.copy_exposed_ns = offload_->exposed_ns();

@@ -54,9 +54,10 @@ Status Engine::Allocate() {
   ENGINE_RETURN_IF_ERROR(state_.Allocate(*role_.plan, model_.parameters()));
   ENGINE_RETURN_IF_ERROR(update_.Prepare(*role_.plan));
   ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
-  if (!spec_.offloads) return Status();
+  if (!spec_.offloads && !spec_.offloads_gradients) return Status();
   return Offload::Create({.context = desc_.context,
                           .pool = pool_,
+                          .gradient_pool = gradient_pool_,
                           .rank = group_rank_,
                           .step = spec_,
                           .memory = &allocator_,

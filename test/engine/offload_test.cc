@@ -363,6 +363,29 @@ TEST(OffloadErrorTest, TablesWithoutAFunctionAndBytesWithoutAPoolAreRefused) {
   });
 }
 
+// Memory for what is on its way is made once.
+TEST(OffloadErrorTest, APlanWithAnotherNumberOfSlotsIsRefused) {
+  ToyRun run = Offloaded(RunOf(2));
+  run.ranks = 1;
+  run.gradient_pools = std::make_shared<TestPools>();
+  OnRanks(run, [&](ToyRank& toy, int32_t) {
+    std::string message = toy.Build();
+    for (const bool of_state : {false, true}) {
+      commsched_step_plan_options_t options = ToyStepOptions(run);
+      (of_state ? options.offload_staging_bytes
+                : options.gradient_staging_bytes) = 1 << 20;
+      const StepPlanHandle plan = PlanModel(toy.model(), 1, options);
+      EXPECT_EQ(commsched_engine_replan(toy.engine(), plan.get()),
+                COMMSCHED_INVALID_ARGUMENT);
+      EXPECT_THAT(
+          commsched_last_error(),
+          HasSubstr(of_state ? "replan with slots for the optimizer's state:"
+                             : "replan with slots for gradients:"));
+    }
+    return message;
+  });
+}
+
 // ---- Checkpoints ------------------------------------------------------------
 
 ToyRun Shape(int32_t ranks, uint32_t stage, bool offloads) {

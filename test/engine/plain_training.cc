@@ -205,14 +205,15 @@ double PlainTraining::Norm() const {
 
 void PlainTraining::SetControl() {
   commsched_step_control_t& control = loss_scale_.control;
-  control.gradient_scale = 1;
+  control.gradient_scale = case_.factor_of_mean();
+  control.skip = 0;
   const bool scales = case_.engine.loss_scale > 0;
   if (case_.has_norm()) {
     const double scale = loss_scale_.scale;
-    last_norm_ = Norm() / scale;
-    double factor = 1;
+    last_norm_ = Norm() * case_.factor_of_mean() / scale;
+    double factor = case_.factor_of_mean();
     if (case_.engine.clip_norm > 0) {
-      factor =
+      factor *=
           std::min(1.0, double{case_.engine.clip_norm} / (last_norm_ + 1e-6));
     }
     control.gradient_scale = factor / scale;
@@ -229,6 +230,11 @@ void PlainTraining::Step(uint32_t step) {
   for (uint32_t p = 0; p < states_.size(); ++p) {
     if (!case_.model.parameters[p].frozen) ReduceGradient(step, p);
   }
+  // Where a gradient is not finite that is what the step is skipped for.
+  if (case_.IsCancelled(step) && (!case_.has_norm() || std::isfinite(Norm()))) {
+    loss_scale_.skipped_steps += 1;
+    return;
+  }
   SetControl();
   for (uint32_t p = 0; p < states_.size(); ++p) {
     if (case_.model.parameters[p].frozen || IsAbsent(step, p)) continue;
@@ -241,17 +247,25 @@ void PlainTraining::StepParameter(uint32_t parameter) {
   State& state = states_[parameter];
   const commsched_engine_desc_t& engine = case_.engine;
   const commsched_engine_kernels_t kernels = CpuKernels();
-  const float decay = case_.model.parameters[parameter].dims.size() >= 2
-                          ? engine.weight_decay
-                          : 0.0f;
+  float decay = case_.model.parameters[parameter].dims.size() >= 2
+                    ? engine.weight_decay
+                    : 0.0f;
   const commsched_optimizer_table_t& optimizer = case_.optimizer;
+  float lr = kLearningRate;
+  const std::vector<commsched_option_values_t> sets = case_.Sets();
+  if (!sets.empty()) {
+    const commsched_option_values_t& set =
+        sets[case_.model.parameters[parameter].option_set];
+    lr *= set.lr_scale;
+    decay = set.decay;
+  }
   if (case_.has_sgd()) {
     commsched_sgd_args_t args = {};
     args.master = state.master.data();
     args.velocity = optimizer.settings[0].value > 0 ? state.m.data() : nullptr;
     args.gradient = state.gradient.data();
     args.count = state.master.size();
-    args.lr = kLearningRate;
+    args.lr = lr;
     args.momentum = optimizer.settings[0].value;
     args.decay = decay;
     args.nesterov = optimizer.settings[1].value != 0 ? 1 : 0;
@@ -265,7 +279,7 @@ void PlainTraining::StepParameter(uint32_t parameter) {
   args.v = state.v.data();
   args.gradient = state.gradient.data();
   args.count = state.master.size();
-  args.lr = kLearningRate;
+  args.lr = lr;
   args.beta1 = optimizer.beta1;
   args.beta2 = optimizer.beta2;
   args.epsilon = optimizer.settings[0].value;
@@ -292,8 +306,9 @@ double PlainTraining::GradientError(uint32_t step, uint32_t parameter) const {
           (uses * RoundingOf(case_.DTypeOf(parameter)) +
            RoundingOf(case_.options.reduce_dtype) + RoundingOf(COMMSCHED_F32)) +
       case_.ranks * RoundingOf(COMMSCHED_F32);
-  return 2 * roundings * most +
-         0.05 * uses * micro_batches * errors_.back()[parameter];
+  return std::max(1.0, case_.factor_of_mean()) *
+         (2 * roundings * most +
+          0.05 * uses * micro_batches * errors_.back()[parameter]);
 }
 
 void PlainTraining::AddErrors(uint32_t step) {

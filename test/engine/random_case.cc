@@ -68,6 +68,24 @@ const RandomCancel* RandomCase::CancelAt(int32_t rank, uint32_t step) const {
   return nullptr;
 }
 
+bool RandomCase::IsCancelled(uint32_t step) const {
+  return std::any_of(cancels.begin(), cancels.end(),
+                     [&](const RandomCancel& each) {
+                       return each.all && each.step == step &&
+                              CancelAt(each.rank, step) == &each;
+                     });
+}
+
+std::vector<commsched_option_values_t> RandomCase::Sets() const {
+  std::vector<commsched_option_values_t> sets(options.option_sets,
+                                              commsched_option_values_init());
+  for (size_t i = 0; i < sets.size(); ++i) {
+    sets[i].lr_scale = i == 0 ? 1.0f : 0.5f;
+    sets[i].decay = i == 0 ? 0.0f : 0.2f;
+  }
+  return sets;
+}
+
 const RecordedOrder* RandomCase::RecordedAt(uint32_t step) const {
   for (const RecordedOrder& order : orders) {
     if (order.step == step) return &order;
@@ -179,7 +197,12 @@ std::string Describe(const RandomCase& c) {
        << ", coalesce " << c.plan.coalesce_bytes << ", partition "
        << c.plan.partition_bytes << ", priority " << c.plan.priority
        << ", link " << c.link_bytes_per_s << ", offloads " << c.offloads << "/"
-       << c.options.offload_staging_bytes << "; modules";
+       << c.options.offload_staging_bytes << ", gradients "
+       << c.offloads_gradients << "/" << c.options.gradient_staging_bytes
+       << ", divisor " << c.options.gradient_divisor << ", sets "
+       << c.options.option_sets << ", fixed " << c.options.fixed_addresses
+       << ", uneven " << c.options.uneven_evaluations << ", cancel all "
+       << c.options.cancel_all << "; modules";
   for (const std::vector<uint32_t>& used : c.model.used) {
     text << " (";
     for (uint32_t p : used) {

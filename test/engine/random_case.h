@@ -25,6 +25,7 @@ struct RandomParameter {
   uint32_t dtype = COMMSCHED_F32;
   bool frozen = false;
   bool atomic = false;
+  uint32_t option_set = 0;
 
   uint64_t count() const;
 };
@@ -80,11 +81,13 @@ struct Overflow {
   uint32_t parameter = 0;
 };
 
-// A rank that cancels a step in its forwards, for itself.
+// A rank that cancels a step, for itself or for all.
 struct RandomCancel {
   uint32_t step = 0;
   int32_t rank = 0;
   uint32_t position = 0;  // Among the forwards of the first micro-batch.
+  bool all = false;
+  bool in_backward = false;  // Before that backward instead; for all.
 };
 
 // A forward or backward of a module: where it is among the forwards.
@@ -112,7 +115,8 @@ struct RandomCase {
   double link_bytes_per_s = 0;
   int64_t link_latency_ns = 0;
   bool traced = false;
-  bool offloads = false;  // The optimizer's state, to a pool.
+  bool offloads = false;            // The optimizer's state, to a pool.
+  bool offloads_gradients = false;  // To another one.
   // Between modules ranks try to begin some that the plan does not have there.
   bool tries_wrong_orders = false;
   // Modules that are recomputed together, each the first and the last.
@@ -139,6 +143,14 @@ struct RandomCase {
   bool has_sgd() const { return std::string(optimizer.name) == "sgd"; }
   // Of those, the ones that come.
   uint32_t MicroBatchesOf(int32_t rank, uint32_t step) const;
+  // What the mean of the ranks' gradients is multiplied by.
+  double factor_of_mean() const {
+    return options.gradient_divisor == 0 ? 1 : ranks / options.gradient_divisor;
+  }
+  // Of each option set, if there are any.
+  std::vector<commsched_option_values_t> Sets() const;
+  // Whether a rank cancels a step for all.
+  bool IsCancelled(uint32_t step) const;
   // Null: the rank does not cancel the step.
   const RandomCancel* CancelAt(int32_t rank, uint32_t step) const;
   commsched_dtype_t DTypeOf(uint32_t parameter) const {

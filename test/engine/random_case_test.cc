@@ -103,6 +103,22 @@ class Meetings {
     counts_["absent gradients without a norm"] += absent && !c.has_norm();
     counts_[stage + ", ready gradients, exchanged"] +=
         c.options.gradient_ready != 0 && exchanged;
+    counts_["cancelled for all"] +=
+        c.ranks > 1 &&
+        std::any_of(c.cancels.begin(), c.cancels.end(),
+                    [](const RandomCancel& each) { return each.all; });
+    counts_["halves of backwards"] += std::any_of(
+        c.passes.begin(), c.passes.end(), [](const commsched_pass_t& pass) {
+          return pass.kind == COMMSCHED_BACKWARD_WEIGHT;
+        });
+    counts_[stage + ", a divisor, known bits"] +=
+        known && c.options.gradient_divisor > 0;
+    counts_[stage + ", option sets"] += c.options.option_sets > 0;
+    counts_[stage + ", uneven evaluations"] +=
+        c.options.uneven_evaluations != 0;
+    counts_["fixed addresses"] += c.options.fixed_addresses != 0;
+    counts_[stage + ", offloaded gradients"] +=
+        c.options.zero_stage < 2 || c.offloads_gradients;
     counts_["exchanged on a mesh"] += exchanged && c.exchanges.sp < c.ranks;
     const bool wrong = c.tries_wrong_orders && c.model.used.size() > 2;
     const bool skips = c.engine.allow_skipped_modules != 0;

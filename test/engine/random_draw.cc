@@ -357,6 +357,41 @@ void DrawOffload(Draw& draw, RandomCase& c) {
   c.options.offload_staging_bytes = draw.Of<uint64_t>({0, 0, 1 << 26});
 }
 
+// Gradients that are sent before a step is cancelled for all are as good as any
+// others, unless they are not finite.
+void DrawCancelsOfAll(Draw& draw, RandomCase& c) {
+  c.options.cancel_all = draw.OneIn(c.cancels.empty() ? 8 : 2) ? 1 : 0;
+  if (c.options.cancel_all == 0) return;
+  const bool finite = c.engine.loss_scale == 0 && c.overflows.empty();
+  for (RandomCancel& each : c.cancels) {
+    each.all = draw.OneIn(2);
+    each.in_backward = each.all && finite && draw.OneIn(2);
+  }
+}
+
+void DrawOptionSets(Draw& draw, RandomCase& c) {
+  if (!draw.OneIn(4)) return;
+  c.options.option_sets = 2;
+  for (RandomParameter& parameter : c.model.parameters) {
+    parameter.option_set = static_cast<uint32_t>(draw.Below(2));
+  }
+}
+
+void DrawMoreOptions(Draw& draw, RandomCase& c) {
+  c.options.gradient_divisor = draw.Of<double>({0, 0, 1, 3, 8});
+  if (c.options.zero_stage == 3 && c.limit() == 0) {
+    c.options.fixed_addresses = draw.OneIn(3) ? 1 : 0;
+  }
+  if (c.exchanges.any() || !c.orders.empty()) return;
+  c.options.uneven_evaluations = draw.OneIn(3) ? 1 : 0;
+}
+
+void DrawGradientOffload(Draw& draw, RandomCase& c) {
+  if (c.options.zero_stage < 2 || !draw.OneIn(3)) return;
+  c.offloads_gradients = true;
+  c.options.gradient_staging_bytes = draw.Of<uint64_t>({0, 0, 1 << 26});
+}
+
 void DrawWrong(Draw& draw, RandomCase& c) {
   // Ranks that record an order meet later.
   if (!c.orders.empty() || !draw.OneIn(20)) return;
@@ -382,9 +417,12 @@ void DrawPasses(Draw& draw, RandomCase& c) {
   const uint32_t window = c.micro_batches();
   const auto ahead = static_cast<uint32_t>(1 + draw.Below(window));
   const bool again = draw.OneIn(2);
+  const bool halves = draw.OneIn(3);
   const auto add = [&](commsched_pass_kind_t kind, uint32_t mb) {
     for (uint32_t i = 0; i < modules; ++i) {
-      const bool reversed = kind == COMMSCHED_BACKWARD;
+      const bool reversed = kind != COMMSCHED_NO_GRAD &&
+                            kind != COMMSCHED_FORWARD &&
+                            kind != COMMSCHED_RECOMPUTE;
       c.passes.push_back({kind, reversed ? modules - 1 - i : i, mb, 0});
     }
   };
@@ -395,7 +433,12 @@ void DrawPasses(Draw& draw, RandomCase& c) {
     if (mb < window) add(COMMSCHED_FORWARD, mb);
     if (mb < ahead) continue;
     if (again) add(COMMSCHED_RECOMPUTE, mb - ahead);
-    add(COMMSCHED_BACKWARD, mb - ahead);
+    if (!halves) {
+      add(COMMSCHED_BACKWARD, mb - ahead);
+      continue;
+    }
+    add(COMMSCHED_BACKWARD_INPUT, mb - ahead);
+    add(COMMSCHED_BACKWARD_WEIGHT, mb - ahead);
   }
   c.tries_wrong_orders = false;
 }
@@ -446,6 +489,10 @@ RandomCase DrawCase(uint64_t seed) {
   DrawCheckFinite(draw, c);
   DrawPasses(draw, c);
   DrawShapes(draw, c);
+  DrawGradientOffload(draw, c);
+  DrawCancelsOfAll(draw, c);
+  DrawOptionSets(draw, c);
+  DrawMoreOptions(draw, c);
   return c;
 }
 

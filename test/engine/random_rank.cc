@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <barrier>
 #include <functional>
+#include <map>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "test/engine/create_engine.h"
 #include "test/engine/messages.h"
@@ -115,11 +118,14 @@ class RandomRank {
     desc.record_order = case_.RecordedAt(0) == nullptr ? 0 : 1;
     const commsched_pool_t pool = pool_.table();
     if (case_.offloads) desc.optimizer_pool = &pool;
+    const commsched_pool_t gradient_pool = gradient_pool_.table();
+    if (case_.offloads_gradients) desc.gradient_pool = &gradient_pool;
     RANDOM_RETURN_IF_ERROR(exchange_.Join(context_, &desc));
     commsched_step_plan_options_t options = case_.options;
     options.plan = &case_.plan;
     options.optimizer = &case_.optimizer;
     options.profile = &case_.profile;
+    options.offloads_gradients = case_.offloads_gradients ? 1 : 0;
     return Message(CreateEngine(desc, model_.get(), options, &engine_));
   }
 
@@ -141,6 +147,7 @@ class RandomRank {
       desc.dtype = p.dtype;
       desc.frozen = p.frozen ? 1 : 0;
       desc.atomic = p.atomic ? 1 : 0;
+      desc.option_set = p.option_set;
       RANDOM_RETURN_IF_ERROR(
           Message(commsched_model_add_parameter(model_.get(), &desc, &id)));
     }
@@ -223,38 +230,49 @@ class RandomRank {
     RANDOM_RETURN_IF_ERROR(
         Message(commsched_engine_step_begin(engine_, &desc)));
     RANDOM_RETURN_IF_ERROR(Passes(step, desc.micro_batches));
-    RANDOM_RETURN_IF_ERROR(Message(UpdateWith(engine_, kLearningRate)));
+    const std::vector<commsched_option_values_t> sets = case_.Sets();
+    commsched_engine_update_args_t args = UpdateArgs(kLearningRate);
+    args.num_sets = static_cast<uint32_t>(sets.size());
+    args.sets = sets.data();
+    RANDOM_RETURN_IF_ERROR(Message(commsched_engine_update(engine_, &args)));
     return Message(commsched_engine_step_end(engine_));
   }
 
   std::string Passes(uint32_t step, uint32_t micro_batches) {
     const RandomCancel* const cancel = case_.CancelAt(rank_, step);
-    const auto cancels = [&](uint32_t mb, uint32_t module, bool forward) {
-      return cancel != nullptr && forward && mb == 0 &&
-             cancel->position == module;
+    const auto cancels = [&](uint32_t mb, uint32_t module, bool backward) {
+      return cancel != nullptr && mb == 0 && cancel->position == module &&
+             cancel->in_backward == backward;
     };
     const auto end = [&] {
-      return Message(
-          commsched_engine_step_cancel(engine_, COMMSCHED_CANCEL_LOCAL));
+      return Message(commsched_engine_step_cancel(
+          engine_,
+          cancel->all ? COMMSCHED_CANCEL_ALL : COMMSCHED_CANCEL_LOCAL));
     };
     for (const commsched_pass_t& pass : case_.passes) {
       const uint32_t mb = pass.micro_batch;
       const uint32_t m = pass.module;
-      if (cancels(mb, m, pass.kind == COMMSCHED_FORWARD)) return end();
+      const bool backward = IsBackward(pass.kind);
+      if ((backward || pass.kind == COMMSCHED_FORWARD) &&
+          cancels(mb, m, backward)) {
+        return end();
+      }
       if (mb >= micro_batches || Skips(case_, rank_, step, mb, m)) continue;
-      RANDOM_RETURN_IF_ERROR(pass.kind == COMMSCHED_BACKWARD
-                                 ? Backward(step, m, mb)
-                                 : Forward(step, m, mb, pass.kind));
+      RANDOM_RETURN_IF_ERROR(backward ? Backward(step, m, mb, pass.kind)
+                                      : Forward(step, m, mb, pass.kind));
     }
     if (!case_.passes.empty()) return "";
     for (uint32_t mb = 0; mb < micro_batches; ++mb) {
       for (uint32_t i = 0; i < order_.size(); ++i) {
-        if (cancels(mb, order_[i], true)) return end();
+        if (cancels(mb, order_[i], false)) return end();
         if (Skips(case_, rank_, step, mb, order_[i])) continue;
         RANDOM_RETURN_IF_ERROR(TryWrongOrder({i}, step, mb));
         RANDOM_RETURN_IF_ERROR(Forward(step, order_[i], mb));
       }
       for (const RandomPass& pass : backwards_) {
+        if (pass.backward && cancels(mb, order_[pass.position], true)) {
+          return end();
+        }
         if (Skips(case_, rank_, step, mb, order_[pass.position])) continue;
         RANDOM_RETURN_IF_ERROR(TryWrongOrder(pass, step, mb));
         RANDOM_RETURN_IF_ERROR(pass.backward
@@ -311,12 +329,20 @@ class RandomRank {
     return Message(PassEnd(engine_, kind, module, mb));
   }
 
-  std::string Backward(uint32_t step, uint32_t position, uint32_t mb) {
+  // The first half keeps what the second adds, which reads no parameters.
+  std::string Backward(uint32_t step, uint32_t position, uint32_t mb,
+                       commsched_pass_kind_t kind = COMMSCHED_BACKWARD) {
     const uint32_t module = order_[position];
-    RANDOM_RETURN_IF_ERROR(Message(BackwardBegin(engine_, module, mb)));
+    RANDOM_RETURN_IF_ERROR(Message(PassBegin(engine_, kind, module, mb)));
     GradientPlace place = {rank_, step, mb, position, module, 0, 0};
     const std::vector<uint32_t>& used = case_.model.used[module];
-    RANDOM_RETURN_IF_ERROR(CheckValues("backward", step, used));
+    if (kind != COMMSCHED_BACKWARD_WEIGHT) {
+      RANDOM_RETURN_IF_ERROR(CheckValues("backward", step, used));
+    }
+    if (kind == COMMSCHED_BACKWARD_INPUT) {
+      RANDOM_RETURN_IF_ERROR(KeepGradients(place, used));
+      return Message(PassEnd(engine_, kind, module, mb));
+    }
     for (uint32_t p : used) {
       place.parameter = p;
       if (!case_.AddsBeforeOps(module, p)) continue;
@@ -342,7 +368,41 @@ class RandomRank {
       RANDOM_RETURN_IF_ERROR(
           Message(commsched_engine_gradient_ready(engine_, p)));
     }
-    return Message(BackwardEnd(engine_, module, mb));
+    return Message(PassEnd(engine_, kind, module, mb));
+  }
+
+  static bool IsBackward(commsched_pass_kind_t kind) {
+    return kind == COMMSCHED_BACKWARD || kind == COMMSCHED_BACKWARD_INPUT ||
+           kind == COMMSCHED_BACKWARD_WEIGHT;
+  }
+
+  // Values of a module's parameters, in the order of `used`.
+  std::string KeepGradients(const GradientPlace& place,
+                            const std::vector<uint32_t>& used) {
+    auto& kept = kept_[{place.micro_batch, place.module}];
+    kept.resize(used.size());
+    for (size_t u = 0; u < used.size(); ++u) {
+      const float* values = nullptr;
+      void* gradient = nullptr;
+      RANDOM_RETURN_IF_ERROR(Find(used[u], &values, &gradient));
+      kept[u].assign(values, values + case_.model.parameters[used[u]].count());
+    }
+    return "";
+  }
+
+  // Where a gradient is added to, and the values that it is a function of.
+  std::string FindGradient(const GradientPlace& place, const float** out_values,
+                           void** out_gradient) {
+    const auto kept = kept_.find({place.micro_batch, place.module});
+    if (kept == kept_.end()) {
+      return Find(place.parameter, out_values, out_gradient);
+    }
+    const std::vector<uint32_t>& used = case_.model.used[place.module];
+    const auto found = std::find(used.begin(), used.end(), place.parameter);
+    *out_values =
+        kept->second[static_cast<size_t>(found - used.begin())].data();
+    return Message(commsched_engine_gradient_begin(engine_, place.parameter,
+                                                   out_gradient));
   }
 
   std::string RunBackwardOp(const RandomStep& op, GradientPlace place) {
@@ -362,9 +422,9 @@ class RandomRank {
     const auto loss_scale = static_cast<float>(*scale);
     const float* values = nullptr;
     void* gradient = nullptr;
-    RANDOM_RETURN_IF_ERROR(Find(place.parameter, &values, &gradient));
     const GradientSource source(case_, place);
     if (!source.any()) return "";
+    RANDOM_RETURN_IF_ERROR(FindGradient(place, &values, &gradient));
     const uint64_t count = case_.model.parameters[place.parameter].count();
     for (uint64_t i = 0; i < count; ++i) {
       mine_[i] = loss_scale * source.At(i, values[i]);
@@ -384,6 +444,10 @@ class RandomRank {
     if (case_.model.parameters[p].frozen && *out_gradient != nullptr) {
       return "a frozen parameter has a gradient";
     }
+    if (case_.options.fixed_addresses != 0 && case_.orders.empty()) {
+      const void*& fixed = fixed_.try_emplace(p, values).first->second;
+      if (fixed != values) return "a parameter has moved";
+    }
     const commsched_dtype_t dtype = case_.DTypeOf(p);
     *out_values = static_cast<const float*>(values);
     if (dtype == COMMSCHED_F32) return "";
@@ -398,8 +462,14 @@ class RandomRank {
   std::string Evaluate(uint32_t steps_done) {
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
     evaluating_ = true;
-    for (uint32_t m : order_) {
-      RANDOM_RETURN_IF_ERROR(Forward(steps_done, m, 0));
+    const uint64_t forwards =
+        case_.options.uneven_evaluations == 0
+            ? 1
+            : case_.Hash({static_cast<uint64_t>(rank_), steps_done, 80}) % 3;
+    for (uint64_t i = 0; i < forwards; ++i) {
+      for (uint32_t m : order_) {
+        RANDOM_RETURN_IF_ERROR(Forward(steps_done, m, 0));
+      }
     }
     evaluating_ = false;
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_evaluation_end(engine_)));
@@ -454,6 +524,7 @@ class RandomRank {
   commsched_group_t* group_ = nullptr;
   commsched_trace_t* trace_ = nullptr;
   TestPool pool_;
+  TestPool gradient_pool_;
   const ModelHandle model_ = NewModel();
   commsched_engine_t* engine_ = nullptr;
   const commsched_engine_kernels_t kernels_ = commsched_engine_cpu_kernels();
@@ -461,8 +532,12 @@ class RandomRank {
   bool evaluating_ = false;
   std::vector<uint32_t> order_;  // Of forwards.
   std::vector<RandomPass> backwards_;
-  std::vector<float> wide_;  // Values as fp32.
-  std::vector<float> mine_;  // What a backward adds.
+  // By micro-batch and module: values that the first half of a backward had.
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<std::vector<float>>>
+      kept_;
+  std::map<uint32_t, const void*> fixed_;  // Where parameters are.
+  std::vector<float> wide_;                // Values as fp32.
+  std::vector<float> mine_;                // What a backward adds.
 };
 
 #undef RANDOM_RETURN_IF_ERROR

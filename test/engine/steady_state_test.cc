@@ -39,9 +39,9 @@ RandomExchanges SomeExchanges() {
 }
 
 // Types of 16 bits, windows of which some buckets accumulate, clipping, a loss
-// scale, offloaded state, modules left out, recomputed and such that exchange
-// something, a window of launches, a slow link, split and urgent collectives,
-// costs measured, and a trace whose ring goes round.
+// scale, offloaded state and gradients, modules left out, recomputed and such
+// that exchange something, a window of launches, a slow link, split and urgent
+// collectives, costs measured, and a trace whose ring goes round.
 RandomCase EverythingOn(uint32_t zero_stage) {
   RandomCase c;
   c.model = {.parameters = {{"embed", {50, 33}, 0, Gradients::kAlways},
@@ -69,6 +69,7 @@ RandomCase EverythingOn(uint32_t zero_stage) {
   c.engine.allow_skipped_modules = 1;
   c.recomputed = {{1, 2}};
   c.offloads = true;
+  c.offloads_gradients = zero_stage >= 2;
   c.engine.loss_scale = 1024;
   c.engine.loss_scale_window = 3;
   c.options.parameter_dtype = COMMSCHED_BF16;

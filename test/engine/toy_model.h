@@ -102,7 +102,8 @@ struct ToyRun {
   // The order of forwards of a step; empty: that of registration. Recorded,
   // unless it is empty; again whenever it changes.
   std::function<std::vector<uint32_t>(uint32_t step)> order;
-  std::shared_ptr<TestPools> pools;     // Null: the optimizer's is memory.
+  std::shared_ptr<TestPools> pools;  // Null: the optimizer's is memory.
+  std::shared_ptr<TestPools> gradient_pools;  // The same of gradients.
   std::shared_ptr<ToyDevices> devices;  // Null: ranks compute on the host.
 
   // Says more of a parameter; empty: all else is at its default.

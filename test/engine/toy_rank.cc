@@ -18,6 +18,7 @@ constexpr char kCancelled[] = "cancelled";
 commsched_step_plan_options_t ToyStepOptions(const ToyRun& run) {
   commsched_step_plan_options_t options = OptionsFor(run.engine, run.options);
   if (run.pools != nullptr) options.offloads = 1;
+  if (run.gradient_pools != nullptr) options.offloads_gradients = 1;
   options.optimizer = &run.optimizer;
   options.plan = &run.plan;
   return options;
@@ -51,6 +52,12 @@ commsched_status_t ToyRank::Create() {
   if (run_.pools != nullptr) {
     pool = run_.pools->of_rank[static_cast<size_t>(rank_)].table();
     desc.optimizer_pool = &pool;
+  }
+  commsched_pool_t gradient_pool = commsched_pool_init();
+  if (run_.gradient_pools != nullptr) {
+    gradient_pool =
+        run_.gradient_pools->of_rank[static_cast<size_t>(rank_)].table();
+    desc.gradient_pool = &gradient_pool;
   }
   return CreateEngine(desc, model_.get(), ToyStepOptions(run_), &engine_);
 }

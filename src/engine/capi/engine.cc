@@ -21,7 +21,7 @@ struct GivenEngine {
   commsched_engine_desc_t desc;
   commsched_engine_kernels_t kernels;
   commsched_engine_memory_t memory;
-  commsched_pool_t pool;
+  commsched_pool_t pool, gradient_pool;
 };
 
 Status CopyPointedTo(GivenEngine* given) {
@@ -38,6 +38,11 @@ Status CopyPointedTo(GivenEngine* given) {
     ENGINE_RETURN_IF_ERROR(
         CopyIn(*desc.optimizer_pool, "optimizer_pool", &given->pool));
     desc.optimizer_pool = &given->pool;
+  }
+  if (desc.gradient_pool != nullptr) {
+    ENGINE_RETURN_IF_ERROR(
+        CopyIn(*desc.gradient_pool, "gradient_pool", &given->gradient_pool));
+    desc.gradient_pool = &given->gradient_pool;
   }
   if (desc.num_groups > 0) {
     ENGINE_RETURN_IF_ERROR(NotNull(desc.groups, "groups"));

@@ -57,6 +57,14 @@ std::vector<commsched_binding_t> BoundStep::Bindings() const {
     binding.bytes = offload_->slot(slot).bytes();
     bindings.push_back(binding);
   }
+  for (uint32_t slot = 0; slot < graph().gradient_staging.size(); ++slot) {
+    commsched_binding_t binding = {};
+    binding.buffer = graph().gradient_staging[slot];
+    binding.address = offload_->gradient_slot(slot);
+    binding.bytes = plan_->layout().gradient_slot_count *
+                    SizeOf(plan_->spec().precision.reduced);
+    bindings.push_back(binding);
+  }
   BindActivations(graph().first_activation, &bindings);
   return bindings;
 }
@@ -88,7 +96,7 @@ Status BoundStep::CreateSession(
       spec_.kernels->stream(),
       offload_ == nullptr ? commsched_stream_caller() : offload_->stream()};
   desc.lanes = lanes;
-  desc.num_lanes = offload_ != nullptr && steps ? 2 : 1;
+  desc.num_lanes = steps && graph().has_copies() ? 2 : 1;
   // An evaluation has no file of its own, and would replace that of the steps.
   if (steps) {
     desc.observers = spec_.observers;
@@ -111,7 +119,13 @@ Status BoundStep::CreateSession(
 void BoundStep::BindOffload() {
   for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
     const Bucket& bucket = plan_->layout().buckets[b];
-    if (plan_->spec().state_count(bucket) == 0) continue;
+    if (plan_->spec().offloads_gradients_of(bucket)) {
+      spec_.state->bucket(b).my_gradients =
+          offload_->gradient_slot(graph().buckets[b].gradient_slot);
+    }
+    if (!plan_->spec().offloads || plan_->spec().state_count(bucket) == 0) {
+      continue;
+    }
     float* const slot = offload_->slot(graph().buckets[b].slot).data();
     if (plan_->spec().has_masters(bucket)) {
       spec_.state->bucket(b).my_masters = slot;

@@ -40,6 +40,10 @@ Status Poison::RefuseAll() const {
     ENGINE_RETURN_IF_ERROR(
         RefuseBuffer(Indexed("staging", slot), graph.staging[slot]));
   }
+  for (uint32_t slot = 0; slot < graph.gradient_staging.size(); ++slot) {
+    ENGINE_RETURN_IF_ERROR(RefuseBuffer(Indexed("gradient_staging", slot),
+                                        graph.gradient_staging[slot]));
+  }
   return Status();
 }
 

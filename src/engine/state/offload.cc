@@ -12,6 +12,8 @@ namespace {
 
 // Items of a stream per copy: a few waits, the copy, a record.
 constexpr uint64_t kItemsPerCopy = 6;
+// Of state in and out; of gradients out, and in for the squares and a step.
+constexpr uint64_t kCopiesPerBucket = 5;
 constexpr uint64_t kMaxStreamCapacity = 65536;
 
 int64_t ClockNs(clockid_t clock) {
@@ -32,29 +34,55 @@ Status Offload::Create(const Spec& spec, const Layout& layout,
 
 Status Offload::Init(const Spec& spec, const Layout& layout) {
   for (const Bucket& bucket : layout.buckets) {
-    BucketState& state = buckets_.emplace_back();
-    state.offset = bytes_;
-    state.count = spec.step.state_count(bucket);
-    bytes_ += state.count * sizeof(float);
+    BucketCopies& copies = buckets_.emplace_back();
+    if (spec.step.offloads) {
+      copies.state = {state_.bytes,
+                      spec.step.state_count(bucket) * sizeof(float)};
+    }
+    if (spec.step.offloads_gradients_of(bucket)) {
+      copies.gradients = {gradients_.bytes,
+                          bucket.count / spec.step.num_shards() *
+                              SizeOf(spec.step.reduced(bucket))};
+    }
+    state_.bytes += copies.state.bytes;
+    gradients_.bytes += copies.gradients.bytes;
   }
-  for (uint32_t i = 0; i < layout.staging_slots; ++i) {
-    ENGINE_RETURN_IF_ERROR(Array<float>::Create(
-        *spec.memory, *spec.kernels, "staging the optimizer's state",
-        layout.staging_count, &slots_.emplace_back()));
-  }
-  // Copies of the pool do not wait for the stream of the kernels.
-  ENGINE_RETURN_IF_ERROR(spec.kernels->Synchronize());
-  const uint64_t capacity = 2 * kItemsPerCopy * (buckets_.size() + 1);
+  ENGINE_RETURN_IF_ERROR(MakeSlots(spec, layout));
+  const uint64_t capacity =
+      kCopiesPerBucket * kItemsPerCopy * (buckets_.size() + 1);
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_host_stream_create(
           spec.context, "offload",
           static_cast<uint32_t>(std::min(capacity, kMaxStreamCapacity)),
           &stream_),
       "making the stream of copies"));
-  const commsched_status_t reserved = pool_.reserve(pool_.user, bytes_);
+  if (spec.step.offloads) ENGINE_RETURN_IF_ERROR(Reserve(state_));
+  return spec.step.offloads_gradients ? Reserve(gradients_) : Status();
+}
+
+Status Offload::MakeSlots(const Spec& spec, const Layout& layout) {
+  for (uint32_t i = 0; i < layout.staging_slots; ++i) {
+    ENGINE_RETURN_IF_ERROR(Array<float>::Create(
+        *spec.memory, *spec.kernels, "staging the optimizer's state",
+        layout.staging_count, &slots_.emplace_back()));
+  }
+  for (uint32_t i = 0; i < layout.gradient_slots; ++i) {
+    ENGINE_RETURN_IF_ERROR(Bytes::Create(
+        *spec.memory, *spec.kernels, "staging gradients",
+        layout.gradient_slot_count * SizeOf(spec.step.precision.reduced),
+        &gradient_slots_.emplace_back()));
+  }
+  // Copies of the pool do not wait for the stream of the kernels.
+  return spec.kernels->Synchronize();
+}
+
+Status Offload::Reserve(const Pool& pool) {
+  const commsched_status_t reserved =
+      pool.table.reserve(pool.table.user, pool.bytes);
   if (reserved == COMMSCHED_OK) return Status();
-  return PoolError("reserving " + std::to_string(bytes_) + " bytes of its pool",
-                   reserved);
+  return PoolError(
+      pool, "reserving " + std::to_string(pool.bytes) + " bytes of its pool",
+      reserved);
 }
 
 Offload::~Offload() {
@@ -64,15 +92,28 @@ Offload::~Offload() {
 void Offload::Bind(const StepGraph& graph, commsched_session_t* session) {
   session_ = session;
   for (uint32_t b = 0; b < buckets_.size(); ++b) {
-    BucketState& state = buckets_[b];
+    BucketCopies& copies = buckets_[b];
     const BucketIds& ids = graph.buckets[b];
-    state.fetch_op = ids.fetch;
-    state.store_op = ids.store;
-    if (state.count == 0) continue;
-    float* const memory = slots_[ids.slot].data();
-    state.fetch = {.offload = this, .bucket = b, .memory = memory};
-    state.store = {
-        .offload = this, .bucket = b, .stores = true, .memory = memory};
+    Copy state = {
+        .offload = this, .pool = &state_, .range = copies.state, .bucket = b};
+    if (copies.state.bytes > 0) state.memory = slots_[ids.slot].data();
+    copies.fetch = copies.store = state;
+    copies.fetch.op = ids.fetch;
+    copies.store.op = ids.store;
+    copies.store.stores = true;
+    Copy gradients = {.offload = this,
+                      .pool = &gradients_,
+                      .range = copies.gradients,
+                      .bucket = b};
+    if (copies.gradients.bytes > 0) {
+      gradients.memory = gradient_slot(ids.gradient_slot);
+    }
+    copies.store_gradients = copies.fetch_squares = copies.fetch_gradients =
+        gradients;
+    copies.store_gradients.op = ids.store_gradients;
+    copies.store_gradients.stores = true;
+    copies.fetch_squares.op = ids.fetch_squares;
+    copies.fetch_gradients.op = ids.fetch_gradients;
   }
 }
 
@@ -85,34 +126,54 @@ void Offload::Settle() {
 // ---- Within steps -----------------------------------------------------------
 
 Status Offload::Fetch(uint32_t bucket, int64_t* cost_ns) {
-  BucketState& state = buckets_[bucket];
-  state.fetch.cost_ns = cost_ns;
-  return Enqueue(state.fetch_op, &state.fetch);
+  return Enqueue(&buckets_[bucket].fetch, cost_ns);
 }
 
 // The one of the step before is complete: a fetch of this step came after it,
 // and the optimizer had what that brought.
 Status Offload::Store(uint32_t bucket, int64_t* cost_ns) {
-  BucketState& state = buckets_[bucket];
-  state.store.cost_ns = cost_ns;
-  return Enqueue(state.store_op, &state.store);
+  return Enqueue(&buckets_[bucket].store, cost_ns);
 }
 
-Status Offload::Enqueue(commsched_op_id_t op, Copy* copy) {
-  ENGINE_RETURN_IF_ERROR(
-      Status::FromCall(commsched_session_before(session_, op, stream_),
-                       "before a copy of the optimizer's state"));
-  ENGINE_RETURN_IF_ERROR(
-      Status::FromCall(commsched_host_stream_enqueue(stream_, Run, copy),
-                       "enqueuing a copy of the optimizer's state"));
-  return Status::FromCall(commsched_session_after(session_, op, stream_),
-                          "after a copy of the optimizer's state");
+Status Offload::StoreGradients(uint32_t bucket, int64_t* cost_ns) {
+  return Enqueue(&buckets_[bucket].store_gradients, cost_ns);
+}
+
+Status Offload::FetchSquares(uint32_t bucket, int64_t* cost_ns) {
+  return Enqueue(&buckets_[bucket].fetch_squares, cost_ns);
+}
+
+Status Offload::FetchGradients(uint32_t bucket, int64_t* cost_ns) {
+  return Enqueue(&buckets_[bucket].fetch_gradients, cost_ns);
+}
+
+Status Offload::Enqueue(Copy* copy, int64_t* cost_ns) {
+  const auto name = [&](const char* when) {
+    return std::string(when) + " a copy of " + copy->pool->what;
+  };
+  commsched_status_t code =
+      commsched_session_before(session_, copy->op, stream_);
+  if (code != COMMSCHED_OK) {
+    return Status::FromCall(code, name("before").c_str());
+  }
+  copy->cost_ns = cost_ns;
+  code = commsched_host_stream_enqueue(stream_, Run, copy);
+  if (code != COMMSCHED_OK) {
+    return Status::FromCall(code, name("enqueuing").c_str());
+  }
+  code = commsched_session_after(session_, copy->op, stream_);
+  if (code == COMMSCHED_OK) return Status();
+  return Status::FromCall(code, name("after").c_str());
 }
 
 int64_t Offload::Now() const { return ClockNs(CLOCK_MONOTONIC); }
 
 void Offload::NoteArrival(uint32_t bucket, int64_t asked_ns) {
-  exposed_ns_ += std::max<int64_t>(0, buckets_[bucket].fetch.end_ns - asked_ns);
+  const BucketCopies& copies = buckets_[bucket];
+  const int64_t arrived_ns =
+      std::max({copies.fetch.end_ns, copies.fetch_squares.end_ns,
+                copies.fetch_gradients.end_ns});
+  exposed_ns_ += std::max<int64_t>(0, arrived_ns - asked_ns);
 }
 
 // ---- On the stream of copies ------------------------------------------------
@@ -129,7 +190,8 @@ void Offload::RunCopy(Copy& copy) {
   const int64_t begin_cpu_ns = ClockNs(CLOCK_THREAD_CPUTIME_ID);
   const commsched_status_t code = Transfer(copy);
   if (code != COMMSCHED_OK) {
-    Fail(PoolError("copying the optimizer's state of bucket " +
+    Fail(PoolError(*copy.pool,
+                   std::string("copying ") + copy.pool->what + " of bucket " +
                        std::to_string(copy.bucket) +
                        (copy.stores ? " to its pool" : " from its pool"),
                    code));
@@ -140,22 +202,22 @@ void Offload::RunCopy(Copy& copy) {
                              ClockNs(CLOCK_THREAD_CPUTIME_ID) - begin_cpu_ns);
   }
   copy.end_ns = Now();
-  copied_bytes_.fetch_add(buckets_[copy.bucket].count * sizeof(float),
-                          std::memory_order_relaxed);
+  copied_bytes_.fetch_add(copy.range.bytes, std::memory_order_relaxed);
   copy_ns_.fetch_add(copy.end_ns - begin_ns, std::memory_order_relaxed);
 }
 
 commsched_status_t Offload::Transfer(const Copy& copy) {
-  const BucketState& state = buckets_[copy.bucket];
-  const uint64_t bytes = state.count * sizeof(float);
-  return copy.stores ? pool_.write(pool_.user, state.offset, copy.memory, bytes)
-                     : pool_.read(pool_.user, state.offset, copy.memory, bytes);
+  const commsched_pool_t& pool = copy.pool->table;
+  const auto& [offset, bytes] = copy.range;
+  return copy.stores ? pool.write(pool.user, offset, copy.memory, bytes)
+                     : pool.read(pool.user, offset, copy.memory, bytes);
 }
 
-Status Offload::PoolError(const std::string& doing,
+Status Offload::PoolError(const Pool& pool, const std::string& doing,
                           commsched_status_t code) const {
-  const char* said =
-      pool_.last_error == nullptr ? nullptr : pool_.last_error(pool_.user);
+  const char* said = pool.table.last_error == nullptr
+                         ? nullptr
+                         : pool.table.last_error(pool.table.user);
   const bool known =
       code >= COMMSCHED_CANCELLED && code <= COMMSCHED_UNAUTHENTICATED;
   const std::string name =
@@ -185,11 +247,12 @@ Status Offload::failure() const {
 Status Offload::Read(uint32_t bucket, uint64_t first, float* out,
                      uint64_t count) {
   ENGINE_RETURN_IF_ERROR(failure());
-  const commsched_status_t code =
-      pool_.read(pool_.user, buckets_[bucket].offset + first * sizeof(float),
-                 out, count * sizeof(float));
+  const commsched_status_t code = state_.table.read(
+      state_.table.user, buckets_[bucket].state.offset + first * sizeof(float),
+      out, count * sizeof(float));
   if (code == COMMSCHED_OK) return Status();
-  return PoolError("reading the optimizer's state of bucket " +
+  return PoolError(state_,
+                   "reading the optimizer's state of bucket " +
                        std::to_string(bucket) + " from its pool",
                    code);
 }
@@ -197,11 +260,12 @@ Status Offload::Read(uint32_t bucket, uint64_t first, float* out,
 Status Offload::Write(uint32_t bucket, uint64_t first, const float* from,
                       uint64_t count) {
   ENGINE_RETURN_IF_ERROR(failure());
-  const commsched_status_t code =
-      pool_.write(pool_.user, buckets_[bucket].offset + first * sizeof(float),
-                  from, count * sizeof(float));
+  const commsched_status_t code = state_.table.write(
+      state_.table.user, buckets_[bucket].state.offset + first * sizeof(float),
+      from, count * sizeof(float));
   if (code == COMMSCHED_OK) return Status();
-  Fail(PoolError("writing the optimizer's state of bucket " +
+  Fail(PoolError(state_,
+                 "writing the optimizer's state of bucket " +
                      std::to_string(bucket) + " to its pool",
                  code));
   return failure_;
@@ -210,6 +274,12 @@ Status Offload::Write(uint32_t bucket, uint64_t first, const float* from,
 uint64_t Offload::staging_bytes() const {
   uint64_t bytes = 0;
   for (const Array<float>& slot : slots_) bytes += slot.bytes();
+  return bytes;
+}
+
+uint64_t Offload::gradient_staging_bytes() const {
+  uint64_t bytes = 0;
+  for (const Bytes& slot : gradient_slots_) bytes += slot.bytes();
   return bytes;
 }
 

@@ -18,7 +18,8 @@
 namespace commsched::engine {
 
 // The optimizer's state in a pool, bucket after bucket as it lies in memory
-// otherwise: masters if there are any, then moment after moment. Copies of a
+// otherwise: masters if there are any, then moment after moment; and in another
+// pool reduced gradients, from their reduction to the optimizer. Copies of a
 // step are ops on a lane of their own, which is a worker's stream.
 //
 // A copy that fails makes the rank fail: the session is aborted, which all
@@ -30,14 +31,15 @@ class Offload {
  public:
   struct Spec {
     commsched_context_t* context = nullptr;
-    commsched_pool_t pool = commsched_pool_init();
-    uint32_t rank = 0;  // For messages.
+    commsched_pool_t pool = commsched_pool_init();           // Of state.
+    commsched_pool_t gradient_pool = commsched_pool_init();  // If it has any.
+    uint32_t rank = 0;                                       // For messages.
     StepSpec step;
     const Memory* memory = nullptr;  // Both outlive it.
     const Kernels* kernels = nullptr;
   };
 
-  // Reserves the pool.
+  // Reserves the pools.
   static Status Create(const Spec& spec, const Layout& layout,
                        std::unique_ptr<Offload>* out_offload);
   // After Settle(), and after the session.
@@ -55,8 +57,13 @@ class Offload {
   // not measured.
   Status Fetch(uint32_t bucket, int64_t* cost_ns);
   Status Store(uint32_t bucket, int64_t* cost_ns);
+  // Of gradients. A store fails with UNAVAILABLE, and nothing has happened, if
+  // their reduction waits for an op that has not run.
+  Status StoreGradients(uint32_t bucket, int64_t* cost_ns);
+  Status FetchSquares(uint32_t bucket, int64_t* cost_ns);
+  Status FetchGradients(uint32_t bucket, int64_t* cost_ns);
   int64_t Now() const;
-  // The optimizer got to `bucket` at `asked_ns`, and now has its state.
+  // What reads `bucket` got to it at `asked_ns`, and now has what it reads.
   void NoteArrival(uint32_t bucket, int64_t asked_ns);
 
   // Between steps: `count` values from `first` on of the state of `bucket`.
@@ -67,8 +74,16 @@ class Offload {
   commsched_stream_t stream() const { return stream_; }
   const Array<float>& slot(uint32_t index) const { return slots_[index]; }
   uint32_t num_slots() const { return static_cast<uint32_t>(slots_.size()); }
-  uint64_t bytes() const { return bytes_; }
+  std::byte* gradient_slot(uint32_t index) const {
+    return gradient_slots_[index].data();
+  }
+  uint32_t num_gradient_slots() const {
+    return static_cast<uint32_t>(gradient_slots_.size());
+  }
+  uint64_t bytes() const { return state_.bytes; }
+  uint64_t gradient_bytes() const { return gradients_.bytes; }
   uint64_t staging_bytes() const;
+  uint64_t gradient_staging_bytes() const;
   uint64_t copied_bytes() const { return copied_bytes_; }
   int64_t copy_ns() const { return copy_ns_; }
   int64_t exposed_ns() const { return exposed_ns_; }
@@ -76,41 +91,57 @@ class Offload {
   Status failure() const;
 
  private:
+  struct Pool {
+    commsched_pool_t table;
+    const char* what;    // "the optimizer's state"
+    uint64_t bytes = 0;  // Of all buckets.
+  };
+  // Of a bucket in a pool, bytes.
+  struct Range {
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
   // A copy of a step.
   struct Copy {
     Offload* offload = nullptr;
+    const Pool* pool = nullptr;
+    Range range;
     uint32_t bucket = 0;
+    commsched_op_id_t op = kNoId;
     bool stores = false;
-    float* memory = nullptr;
+    void* memory = nullptr;
     int64_t* cost_ns = nullptr;
     int64_t end_ns = 0;  // Of the worker until the op is complete.
   };
-  struct BucketState {
-    uint64_t offset = 0;  // In the pool, bytes.
-    uint64_t count = 0;   // Values.
-    commsched_op_id_t fetch_op = kNoId;
-    commsched_op_id_t store_op = kNoId;
-    Copy fetch;
-    Copy store;
+  struct BucketCopies {
+    Range state, gradients;
+    Copy fetch, store;
+    Copy store_gradients, fetch_squares, fetch_gradients;
   };
 
-  explicit Offload(const Spec& spec) : pool_(spec.pool), rank_(spec.rank) {}
+  explicit Offload(const Spec& spec)
+      : rank_(spec.rank),
+        state_({spec.pool, "the optimizer's state"}),
+        gradients_({spec.gradient_pool, "the gradients"}) {}
   Status Init(const Spec& spec, const Layout& layout);
-  Status Enqueue(commsched_op_id_t op, Copy* copy);
+  Status MakeSlots(const Spec& spec, const Layout& layout);
+  Status Reserve(const Pool& pool);
+  Status Enqueue(Copy* copy, int64_t* cost_ns);
   static void Run(void* copy);
   void RunCopy(Copy& copy);
   commsched_status_t Transfer(const Copy& copy);
-  Status PoolError(const std::string& doing, commsched_status_t code) const;
+  Status PoolError(const Pool& pool, const std::string& doing,
+                   commsched_status_t code) const;
   void Fail(Status failure);
 
   // Constant after Create.
-  const commsched_pool_t pool_;
   const uint32_t rank_;
-  uint64_t bytes_ = 0;
+  Pool state_, gradients_;
   std::vector<Array<float>> slots_;
+  std::vector<Bytes> gradient_slots_;
   commsched_stream_t stream_ = {};
 
-  std::vector<BucketState> buckets_;
+  std::vector<BucketCopies> buckets_;
   commsched_session_t* session_ = nullptr;  // Set while no copy is under way.
 
   std::atomic<uint64_t> copied_bytes_{0};

@@ -39,8 +39,10 @@ NormCounts CountsOfNorm(const StepSpec& spec, const Layout& layout) {
 
 Status RankState::CheckFits(const StepSpec& spec, const Layout& layout,
                             uint64_t arena_bytes, uint64_t ranks_here) {
-  uint64_t bytes =
-      arena_bytes + layout.staging_slots * layout.staging_count * sizeof(float);
+  uint64_t bytes = arena_bytes +
+                   layout.staging_slots * layout.staging_count * sizeof(float) +
+                   layout.gradient_slots * layout.gradient_slot_count *
+                       SizeOf(spec.precision.reduced);
   bytes += CountsOfNorm(spec, layout).sum() * sizeof(double);
   for (const Bucket& bucket : layout.buckets) {
     bytes += BoundBytes(BuffersOfBucket(spec, bucket));

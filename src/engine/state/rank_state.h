@@ -29,7 +29,9 @@ struct BucketMemory {
   std::byte* all_parameters = nullptr;
   // Every gradient; null while short-lived ones have no memory.
   std::byte* all_gradients = nullptr;
-  const std::byte* my_gradients = nullptr;  // Reduced, of this rank's shard.
+  // Reduced, of this rank's shard; what is offloaded is there for the squares
+  // and the optimizer only.
+  const std::byte* my_gradients = nullptr;
   // Where the reductions of later micro-batches leave what is added to it.
   const std::byte* my_summand = nullptr;
   // Of this rank's shard. What is offloaded is there for the optimizer only; of

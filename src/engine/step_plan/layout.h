@@ -43,9 +43,12 @@ struct Layout {
   uint64_t num_elements = 0;                          // Without padding.
 
   // Offloaded state: in memory it has so many slots of so many values, each for
-  // one bucket at a time (PlanStaging()).
+  // one bucket at a time (StepPlan::LayOut()).
   uint32_t staging_slots = 0;
   uint64_t staging_count = 0;
+  // The same of offloaded gradients, in elements of what travels.
+  uint32_t gradient_slots = 0;
+  uint64_t gradient_slot_count = 0;
 
   uint64_t padded_elements() const;
   // Those in which `parameters` lie, each once.

@@ -63,6 +63,16 @@ class OptionCheck {
       return Refuse("offload_staging_bytes", given_.offload_staging_bytes,
                     " without offloads");
     }
+    if (given_.offloads_gradients != 0 && given_.zero_stage < 2) {
+      return Refuse("offloads_gradients", given_.offloads_gradients,
+                    (" with zero_stage " + std::to_string(given_.zero_stage) +
+                     "; it is of stages 2 and 3")
+                        .c_str());
+    }
+    if (given_.gradient_staging_bytes != 0 && given_.offloads_gradients == 0) {
+      return Refuse("gradient_staging_bytes", given_.gradient_staging_bytes,
+                    " without offloads_gradients");
+    }
     ENGINE_RETURN_IF_ERROR(Divisor());
     if (given_.profile != nullptr && given_.profile->op_cost_ns != nullptr) {
       return InvalidArgument(
@@ -204,6 +214,7 @@ StepOptions::StepOptions(const commsched_step_plan_options_t& given,
         spec.offloads =
             given_.offloads != 0 &&
             (spec.moments > 0 || spec.precision.parameters != COMMSCHED_F32);
+        spec.offloads_gradients = given_.offloads_gradients != 0;
         return spec;
       }()) {}
 
@@ -215,6 +226,7 @@ StepPlan::Options StepOptions::OfPlan() const {
                      .whole_tensors = whole_tensors_},
           .accumulate_bytes = given_.accumulate_bytes,
           .offload_staging_bytes = given_.offload_staging_bytes,
+          .gradient_staging_bytes = given_.gradient_staging_bytes,
           .max_live_bytes = given_.max_live_bytes,
           .prefetch_bytes = given_.prefetch_bytes,
           .plan = plan_,

@@ -117,6 +117,7 @@ Status CheckSameSpec(const StepSpec& was, const StepSpec& next) {
       {"cancel_all", was.cancel_all, next.cancel_all},
       {"uneven_evaluations", was.uneven_evaluations, next.uneven_evaluations},
       {"offloads", was.offloads, next.offloads},
+      {"offloads_gradients", was.offloads_gradients, next.offloads_gradients},
       {"parameter_dtype", was.precision.parameters, next.precision.parameters},
       {"reduce_dtype", was.precision.reduced, next.precision.reduced},
   };
@@ -125,6 +126,18 @@ Status CheckSameSpec(const StepSpec& was, const StepSpec& next) {
     return Changed(what, std::to_string(before), std::to_string(after));
   }
   return Status();
+}
+
+// Memory for what passes through it is the rank's.
+Status CheckSameStaging(const Layout& was, const Layout& next) {
+  if (was.staging_slots != next.staging_slots) {
+    return Changed(
+        "slots for the optimizer's state:", std::to_string(was.staging_slots),
+        std::to_string(next.staging_slots));
+  }
+  if (was.gradient_slots == next.gradient_slots) return Status();
+  return Changed("slots for gradients:", std::to_string(was.gradient_slots),
+                 std::to_string(next.gradient_slots));
 }
 
 // Also what of it changes from one micro-batch to the next.
@@ -141,6 +154,8 @@ Status CheckSameState(const PlannedRole& was, const PlannedRole& next) {
   ENGINE_RETURN_IF_ERROR(CheckSameModel(*was.model, *next.model));
   ENGINE_RETURN_IF_ERROR(
       CheckSameSpec(was.options->spec(), next.options->spec()));
+  ENGINE_RETURN_IF_ERROR(
+      CheckSameStaging(was.plan->layout(), next.plan->layout()));
   const std::vector<Bucket>& before = was.plan->layout().buckets;
   const std::vector<Bucket>& after = next.plan->layout().buckets;
   if (before.size() != after.size()) {
@@ -206,6 +221,9 @@ Status DescribePlan(const PlannedRole& role, commsched_step_plan_info_t* info) {
   }
   info->optimizer_bytes +=
       plan.layout().staging_slots * plan.layout().staging_count * sizeof(float);
+  info->gradient_bytes += plan.layout().gradient_slots *
+                          plan.layout().gradient_slot_count *
+                          SizeOf(plan.spec().precision.reduced);
   info->arena_bytes = plan.arena_bytes();
   info->accumulated_bytes = AccumulatedBytes(plan.spec(), plan.layout());
   commsched_prediction_t prediction = commsched_prediction_init();

@@ -57,6 +57,9 @@ struct StepSpec {
   bool uneven_evaluations = false;
   // The optimizer's state, masters among it, is in memory only for its op.
   bool offloads = false;
+  // Reduced gradients are in memory only for their reduction and for the ops
+  // that read them.
+  bool offloads_gradients = false;
 
   Precision precision;
 
@@ -104,9 +107,15 @@ struct StepSpec {
   commsched_dtype_t reduced(const Bucket& bucket) const {
     return bucket.reduced_at_once ? kSumDType : precision.reduced;
   }
+  // Those of the bucket leave memory; not if they add up in it.
+  bool offloads_gradients_of(const Bucket& bucket) const {
+    return offloads_gradients && owned_gradients() && !bucket.frozen &&
+           !bucket.reduced_at_once;
+  }
   // Reduced gradients have memory of their own, in which those of several
   // micro-batches can add up.
   bool has_shard(const Bucket& bucket) const {
+    if (offloads_gradients_of(bucket)) return false;
     return owned_gradients() || bucket.reduced_at_once || casts(bucket) ||
            folds(bucket);
   }

@@ -80,6 +80,12 @@ struct BucketIds {
   uint32_t slot = 0;
   commsched_op_id_t fetch = kNoId;
   commsched_op_id_t store = kNoId;
+  // Offloaded gradients: reduced into a slot and copied out of it, and into it
+  // for the squares and for the optimizer, unless they are there still.
+  uint32_t gradient_slot = 0;
+  commsched_op_id_t store_gradients = kNoId;
+  commsched_op_id_t fetch_squares = kNoId;
+  commsched_op_id_t fetch_gradients = kNoId;
   commsched_op_id_t first_backward = kNoId;
 
   std::vector<commsched_buffer_id_t>& all(BufferKind kind) {
@@ -108,6 +114,12 @@ struct BucketIds {
 struct Gathered {
   Stay stay;
   commsched_buffer_id_t buffer = kNoId;
+};
+
+// A copy of reduced gradients out of their slot.
+struct GradientStore {
+  uint32_t bucket = 0;
+  uint32_t pass = 0;  // The last one that adds to them.
 };
 
 // The graph of one training step:
@@ -143,6 +155,10 @@ struct Gathered {
 // those of the first buckets to be stepped before the first module op, each of
 // the others once the bucket that had its slot before has been stored.
 //
+// With offloaded gradients, on the same lane: REDUCE_SCATTER_b into a slot ->
+// store_gradients_b; after the last pass, with a norm, fetch_squares_b ->
+// squares_b, and fetch_gradients_b -> adamw_b of what is in no slot then.
+//
 // Where types differ, after the last backward that touches the bucket in micro-
 // batch k: fold_b.k adds its gradients to the sum, cast_b makes what travels.
 struct StepGraph {
@@ -158,6 +174,15 @@ struct StepGraph {
   // in it, and reduced in the opposite one.
   std::vector<uint32_t> first_use;
   std::vector<uint32_t> staged;  // Of these, those with offloaded state.
+  // Of these, those with offloaded gradients; slots of gradients; and copies
+  // out of these, in the order of their lane.
+  std::vector<uint32_t> staged_gradients;
+  std::vector<commsched_buffer_id_t> gradient_staging;
+  std::vector<GradientStore> gradient_stores;
+
+  bool has_copies() const {
+    return !staged.empty() || !staged_gradients.empty();
+  }
 
   // With a norm. Block sums of this rank's shards, bucket after bucket, and
   // its learning rate if they are gathered; and those of all ranks, rank after

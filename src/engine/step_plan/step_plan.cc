@@ -35,30 +35,62 @@ void ChooseAccumulating(const StepSpec& spec, const StepPlan::Options& options,
   ChooseAccumulation(costs, layout);
 }
 
-// How the state of buckets passes through memory: slots for the largest bucket
-// each, as many as `budget_bytes` holds; 0: two.
-Status PlanStaging(const StepSpec& spec, uint64_t budget_bytes,
-                   Layout* layout) {
+// What passes through memory on its way to a pool and back.
+struct Staged {
+  const char* option;
+  const char* what;
+  uint64_t budget_bytes;
+  uint64_t element_bytes;
+};
+
+// Slots for the largest bucket each, as many as the budget holds; 0: two.
+// `count_of` gives the elements of a bucket, 0 if it has none.
+template <typename CountOf>
+Status PlanSlots(const Staged& staged, const std::vector<Bucket>& buckets,
+                 const CountOf& count_of, uint32_t* out_slots,
+                 uint64_t* out_count) {
   uint64_t largest = 0;
-  uint64_t buckets = 0;
-  for (const Bucket& bucket : layout->buckets) {
-    largest = std::max(largest, spec.state_count(bucket));
-    if (spec.state_count(bucket) > 0) ++buckets;
+  uint64_t num_staged = 0;
+  for (const Bucket& bucket : buckets) {
+    largest = std::max(largest, count_of(bucket));
+    if (count_of(bucket) > 0) ++num_staged;
   }
   if (largest == 0) return Status();
-  const uint64_t slot_bytes = largest * sizeof(float);
-  const uint64_t slots = budget_bytes == 0 ? 2 : budget_bytes / slot_bytes;
+  const uint64_t slot_bytes = largest * staged.element_bytes;
+  const uint64_t slots =
+      staged.budget_bytes == 0 ? 2 : staged.budget_bytes / slot_bytes;
   if (slots == 0) {
     return Status(COMMSCHED_RESOURCE_EXHAUSTED,
-                  "engine: offload_staging_bytes is " +
-                      std::to_string(budget_bytes) +
-                      "; the optimizer's state of the largest bucket takes " +
+                  std::string("engine: ") + staged.option + " is " +
+                      std::to_string(staged.budget_bytes) + "; " + staged.what +
+                      " of the largest bucket takes " +
                       std::to_string(slot_bytes));
   }
-  layout->staging_slots =
-      static_cast<uint32_t>(std::min<uint64_t>(slots, buckets));
-  layout->staging_count = largest;
+  *out_slots = static_cast<uint32_t>(std::min(slots, num_staged));
+  *out_count = largest;
   return Status();
+}
+
+Status PlanStaging(const StepSpec& spec, const StepPlan::Options& options,
+                   Layout* layout) {
+  if (spec.offloads) {
+    ENGINE_RETURN_IF_ERROR(PlanSlots(
+        {"offload_staging_bytes", "the optimizer's state",
+         options.offload_staging_bytes, sizeof(float)},
+        layout->buckets,
+        [&](const Bucket& bucket) { return spec.state_count(bucket); },
+        &layout->staging_slots, &layout->staging_count));
+  }
+  return PlanSlots(
+      {"gradient_staging_bytes", "the shard of the gradients",
+       options.gradient_staging_bytes, SizeOf(spec.precision.reduced)},
+      layout->buckets,
+      [&](const Bucket& bucket) {
+        return spec.offloads_gradients_of(bucket)
+                   ? bucket.count / spec.num_shards()
+                   : uint64_t{0};
+      },
+      &layout->gradient_slots, &layout->gradient_slot_count);
 }
 
 Status CheckTrains(const Layout& layout) {
@@ -201,10 +233,7 @@ Status StepPlan::LayOut(const StepSpec& spec, const Model& model,
     ENGINE_RETURN_IF_ERROR(model.StepPasses({}, spec.micro_batches, &passes));
     FindInterleaved(spec, passes, &layout);
   }
-  if (spec.offloads) {
-    ENGINE_RETURN_IF_ERROR(
-        PlanStaging(spec, options.offload_staging_bytes, &layout));
-  }
+  ENGINE_RETURN_IF_ERROR(PlanStaging(spec, options, &layout));
   *out_layout = std::move(layout);
   return Status();
 }

@@ -33,10 +33,11 @@ class StepPlan {
  public:
   struct Options {
     LayoutOptions layout;
-    uint64_t accumulate_bytes = 0;       // 0: no limit.
-    uint64_t offload_staging_bytes = 0;  // 0: of two buckets.
-    uint64_t max_live_bytes = 0;         // 0: what passes need.
-    uint64_t prefetch_bytes = 0;         // 0: no limit.
+    uint64_t accumulate_bytes = 0;        // 0: no limit.
+    uint64_t offload_staging_bytes = 0;   // 0: of two buckets.
+    uint64_t gradient_staging_bytes = 0;  // The same.
+    uint64_t max_live_bytes = 0;          // 0: what passes need.
+    uint64_t prefetch_bytes = 0;          // 0: no limit.
     // What its names point to outlives the call.
     commsched_plan_options_t plan = commsched_plan_options_init();
     commsched_cost_profile_t profile = commsched_cost_profile_init();

@@ -148,9 +148,12 @@ Status Update::CancelStep() {
 // Takes the buckets in the order in which their reductions arrive.
 Status Update::SendSums() {
   if (sums_sent_) return Status();
+  ENGINE_RETURN_IF_ERROR(copies_.BeginSquares());
   for (uint32_t b : std::views::reverse(graph().first_use)) {
     ENGINE_RETURN_IF_ERROR(FinishGradients(b));
+    const int64_t asked_ns = copies_.Now();
     ENGINE_RETURN_IF_ERROR(spec_.ops->Run(graph().buckets[b].squares, [&] {
+      copies_.NoteSquares(b, asked_ns);
       ENGINE_RETURN_IF_ERROR(Squares(b));
       // No sum of squares is negative: with this one that of all is -inf or, if
       // a gradient is not finite, no number, and either way nobody steps.
@@ -166,6 +169,7 @@ Status Update::SendSums() {
       return SendValues(spec_.state->norm().local_sums.data() +
                         graph().local_blocks);
     }));
+    ENGINE_RETURN_IF_ERROR(copies_.AfterSquares(b));
   }
   if (plan_->spec().reduces_norm()) {
     // The blocks of this rank in memory order, and where the ranks' learning

@@ -39,7 +39,7 @@ std::vector<commsched_optimizer_segment_t> SegmentsOf(
 // ---- Before the first step --------------------------------------------------
 
 Status Update::Prepare(const StepPlan& plan) {
-  plan_ = &plan;
+  Bind(&plan, /*offload=*/nullptr);
   for (const Parameter& each : spec_.model->parameters()) {
     const uint32_t sets = std::max(plan.spec().option_sets, 1u);
     if (each.option_set < sets) continue;
@@ -83,7 +83,7 @@ Status Update::Prepare(const StepPlan& plan) {
 
 void Update::Bind(const StepPlan* plan, Offload* offload) {
   plan_ = plan;
-  offload_ = offload;
+  copies_.Bind(plan, offload);
 }
 
 Status Update::SetState(const LossScale& state) {
@@ -167,12 +167,11 @@ Status Update::Step(uint64_t step, const commsched_engine_update_args_t& args) {
                                : Decide({}, 0, spec_.state->control()));
   }
   ENGINE_RETURN_IF_ERROR(DecideSets(args));
-  size_t staged = 0;  // In graph().staged.
+  ENGINE_RETURN_IF_ERROR(copies_.BeginUpdate(/*has_squares=*/needs_norm));
   for (uint32_t b : graph().first_use) {
     if (!needs_norm) ENGINE_RETURN_IF_ERROR(FinishGradients(b));
     ENGINE_RETURN_IF_ERROR(StepBucket(b, args));
-    if (graph().buckets[b].fetch == kNoId) continue;
-    ENGINE_RETURN_IF_ERROR(CopyNext(staged++));
+    ENGINE_RETURN_IF_ERROR(copies_.AfterUpdate(b));
   }
   SetAgreedValues(args, &values_);
   sums_sent_ = false;
@@ -229,9 +228,9 @@ void Update::SetSegments(uint32_t bucket,
 
 Status Update::StepBucket(uint32_t bucket,
                           const commsched_engine_update_args_t& args) {
-  const int64_t asked_ns = offload_ == nullptr ? 0 : offload_->Now();
+  const int64_t asked_ns = copies_.Now();
   return spec_.ops->Run(graph().buckets[bucket].optimizer, [&] {
-    if (offload_ != nullptr) offload_->NoteArrival(bucket, asked_ns);
+    copies_.NoteUpdate(bucket, asked_ns);
     if (bucket == graph().rate_bucket) ENGINE_RETURN_IF_ERROR(SendRates());
     SetSegments(bucket, args);
     const commsched_optimizer_bucket_t stepped = BucketFor(bucket);
@@ -263,23 +262,7 @@ commsched_optimizer_bucket_t Update::BucketFor(uint32_t bucket) const {
 
 Status Update::Begin() {
   flags_.Begin();
-  if (offload_ == nullptr) return Status();
-  for (uint32_t i = 0; i < offload_->num_slots(); ++i) {
-    const uint32_t b = graph().staged[i];
-    ENGINE_RETURN_IF_ERROR(
-        offload_->Fetch(b, spec_.ops->CostOf(graph().buckets[b].fetch)));
-  }
-  return Status();
-}
-
-Status Update::CopyNext(size_t index) {
-  const uint32_t stepped = graph().staged[index];
-  ENGINE_RETURN_IF_ERROR(offload_->Store(
-      stepped, spec_.ops->CostOf(graph().buckets[stepped].store)));
-  index += offload_->num_slots();
-  if (index >= graph().staged.size()) return Status();
-  const uint32_t next = graph().staged[index];
-  return offload_->Fetch(next, spec_.ops->CostOf(graph().buckets[next].fetch));
+  return copies_.BeginStep();
 }
 
 // Adds the last micro-batch, unless it was reduced with the others.

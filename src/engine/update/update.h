@@ -17,6 +17,7 @@
 #include "engine/update/agreed_values.h"
 #include "engine/update/loss_scale.h"
 #include "engine/update/norm_sums.h"
+#include "engine/update/staged_copies.h"
 #include "engine/update/step_flags.h"
 #include "engine/update/step_ops.h"
 #include "engine/update/step_reports.h"
@@ -49,7 +50,8 @@ class Update {
     StepOps* ops = nullptr;
   };
 
-  explicit Update(const Spec& spec) : spec_(spec), kernels_(*spec.kernels) {}
+  explicit Update(const Spec& spec)
+      : spec_(spec), kernels_(*spec.kernels), copies_(spec.ops) {}
   Update(const Update&) = delete;
   Update& operator=(const Update&) = delete;
 
@@ -66,6 +68,10 @@ class Update {
   Status Begin();
   // This rank has a gradient of `parameter` in the step.
   void NoteGradient(uint32_t parameter) { flags_.NoteGradient(parameter); }
+  // So many passes are over: offloaded gradients that are complete leave.
+  Status StoreGradients(uint64_t num_passes) {
+    return copies_.StoreGradients(num_passes);
+  }
   // Adds the reduced gradients of a micro-batch.
   Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
   // Whether a step can be updated with `args`, which no failure changes.
@@ -104,7 +110,6 @@ class Update {
   Status DecideSets(const commsched_engine_update_args_t& args);
   const commsched_step_control_t* ControlOf(uint32_t parameter) const;
   commsched_optimizer_bucket_t BucketFor(uint32_t bucket) const;
-  Status CopyNext(size_t index);
 
   // norm.cc
   Status PrepareNorm();
@@ -164,7 +169,7 @@ class Update {
   StepFlags flags_;  // What it knows of a step is of the one at hand.
 
   const StepPlan* plan_ = nullptr;  // Constant between calls of Bind().
-  Offload* offload_ = nullptr;
+  StagedCopies copies_;
 
   std::vector<double> values_;  // That this rank tells the others.
   uint64_t step_ = 0;           // The one that was stepped last.

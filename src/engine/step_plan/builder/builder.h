@@ -54,8 +54,9 @@ class StepBuilder : private BuilderPart {
   std::vector<commsched_access_t> PassAccesses(const Pass& pass, PassOps& ops);
   void AddBackwardAccesses(uint32_t bucket, const Pass& pass, PassOps& ops,
                            std::vector<commsched_access_t>& accesses);
-  // Windows are counted in the order in which they end.
-  Status AddReductions();
+  // Windows are counted in the order in which they end. Unless the micro-batch
+  // ends, only of buckets with offloaded gradients.
+  Status AddReductions(bool ends_micro_batch);
   Status AddReduction(uint32_t bucket, uint32_t window);
   Status AddAccumulations(const Pass& pass, PassOps& ops);
   Status AddAccumulation(uint32_t bucket, uint32_t window,

@@ -47,6 +47,13 @@ class BuilderPart {
   commsched_access_t ReducedGradients(uint32_t bucket,
                                       commsched_access_mode_t mode) const {
     const BucketIds& ids = out_.buckets[bucket];
+    if (spec_.offloads_gradients_of(layout_.buckets[bucket])) {
+      commsched_access_t access =
+          Access(out_.gradient_staging[ids.gradient_slot], mode);
+      access.region = COMMSCHED_RANGE;
+      access.count = ShardCount(bucket);
+      return access;
+    }
     const commsched_buffer_id_t shard = ids.of(BufferKind::kShard);
     return shard != kNoId ? Access(shard, mode)
                           : Part(ids.of(BufferKind::kGradients), mode);

@@ -34,6 +34,9 @@ void StepBuilder::FindFirstUses() {
       if (spec_.offloads && spec_.state_count(layout_.buckets[b]) > 0) {
         out_.staged.push_back(b);
       }
+      if (spec_.offloads_gradients_of(layout_.buckets[b])) {
+        out_.staged_gradients.push_back(b);
+      }
     }
   }
 }
@@ -46,7 +49,7 @@ Status StepBuilder::AddBuffers() {
                            ? kNoId
                            : out_.buckets[b].of(BufferKind::kParameters));
   }
-  if (spec_.offloads) ENGINE_RETURN_IF_ERROR(staging_.AddBuffers());
+  ENGINE_RETURN_IF_ERROR(staging_.AddBuffers());
   for (const Stay& stay : stays_) {
     Gathered gathered = {stay, kNoId};
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
@@ -90,8 +93,7 @@ Status StepBuilder::AddPasses() {
     ENGINE_RETURN_IF_ERROR(AddAccumulations(pass, ops));
     ENGINE_RETURN_IF_ERROR(AddPass(pass, ops));
     out_.pass_ops.push_back(std::move(ops));
-    if (!ends_micro_batch) continue;
-    ENGINE_RETURN_IF_ERROR(AddReductions());
+    ENGINE_RETURN_IF_ERROR(AddReductions(ends_micro_batch));
   }
   return Status();
 }

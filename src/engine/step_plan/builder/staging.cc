@@ -19,6 +19,16 @@ Status StagingBuilder::AddBuffers() {
         Indexed("staging", slot), COMMSCHED_F32, COMMSCHED_BOUND,
         layout_.staging_count, &out_.staging.emplace_back()));
   }
+  for (size_t i = 0; i < out_.staged_gradients.size(); ++i) {
+    out_.buckets[out_.staged_gradients[i]].gradient_slot =
+        static_cast<uint32_t>(i % layout_.gradient_slots);
+  }
+  for (uint32_t slot = 0; slot < layout_.gradient_slots; ++slot) {
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
+        Indexed("gradient_staging", slot), spec_.precision.reduced,
+        COMMSCHED_BOUND, layout_.gradient_slot_count,
+        &out_.gradient_staging.emplace_back()));
+  }
   return Status();
 }
 
@@ -47,28 +57,68 @@ Status StagingBuilder::AddCopies(size_t index) {
 }
 
 Status StagingBuilder::AddFetch(uint32_t bucket) {
-  return AddCopy(Indexed("fetch", bucket), bucket, COMMSCHED_WRITE,
-                 &out_.buckets[bucket].fetch);
+  return AddCopy(Indexed("fetch", bucket), Staged(bucket, COMMSCHED_WRITE),
+                 sizeof(float), kNoId, &out_.buckets[bucket].fetch);
 }
 
 // What it leaves in the pool is what the next step fetches.
 Status StagingBuilder::AddStore(uint32_t bucket) {
   BucketIds& ids = out_.buckets[bucket];
-  ENGINE_RETURN_IF_ERROR(
-      AddCopy(Indexed("store", bucket), bucket, COMMSCHED_READ, &ids.store));
+  ENGINE_RETURN_IF_ERROR(AddCopy(Indexed("store", bucket),
+                                 Staged(bucket, COMMSCHED_READ), sizeof(float),
+                                 kNoId, &ids.store));
   return writer_.AddEdge(ids.store, ids.fetch, /*distance=*/1);
 }
 
-Status StagingBuilder::AddCopy(const std::string& name, uint32_t bucket,
-                               commsched_access_mode_t mode,
+// ---- Gradients --------------------------------------------------------------
+
+Status StagingBuilder::AddGradientStore(uint32_t bucket, uint32_t pass) {
+  out_.gradient_stores.push_back({bucket, pass});
+  return AddCopy(Indexed("store_gradients", bucket),
+                 ReducedGradients(bucket, COMMSCHED_READ),
+                 SizeOf(spec_.precision.reduced), kNoId,
+                 &out_.buckets[bucket].store_gradients);
+}
+
+// The squares come in the opposite order of the steps, so that what is left in
+// the slots is what is stepped first.
+Status StagingBuilder::AddSquaresFetch(size_t index) {
+  const std::vector<uint32_t>& staged = out_.staged_gradients;
+  if (index >= staged.size()) return Status();
+  const uint32_t bucket = staged[staged.size() - 1 - index];
+  return AddFetchOf("fetch_squares", bucket,
+                    &out_.buckets[bucket].fetch_squares);
+}
+
+Status StagingBuilder::AddGradientFetch(size_t index) {
+  if (index >= out_.staged_gradients.size()) return Status();
+  const uint32_t bucket = out_.staged_gradients[index];
+  return AddFetchOf("fetch_gradients", bucket,
+                    &out_.buckets[bucket].fetch_gradients);
+}
+
+Status StagingBuilder::AddFetchOf(const char* name, uint32_t bucket,
+                                  commsched_op_id_t* out_op) {
+  return AddCopy(Indexed(name, bucket),
+                 ReducedGradients(bucket, COMMSCHED_WRITE),
+                 SizeOf(spec_.precision.reduced),
+                 out_.buckets[bucket].store_gradients, out_op);
+}
+
+Status StagingBuilder::AddCopy(const std::string& name,
+                               const commsched_access_t& access,
+                               uint64_t element_bytes, commsched_op_id_t after,
                                commsched_op_id_t* out_op) {
-  const commsched_access_t access = Staged(bucket, mode);
   commsched_compute_desc_t desc = commsched_compute_desc_init();
   desc.name = name.c_str();
   desc.accesses = &access;
   desc.num_accesses = 1;
+  if (after != kNoId) {
+    desc.after = &after;
+    desc.num_after = 1;
+  }
   desc.lane = kCopyLane;
-  desc.bytes = static_cast<double>(2 * access.count * sizeof(float));
+  desc.bytes = static_cast<double>(2 * access.count * element_bytes);
   return writer_.AddCompute(desc, out_op);
 }
 

@@ -10,8 +10,8 @@
 
 namespace commsched::engine {
 
-// Copies of offloaded state to and from a pool, which the graph does not know:
-// it has the memory through which the state passes.
+// Copies of offloaded state and gradients to and from pools, which the graph
+// does not know: it has the memory through which these pass.
 //
 // Thread-compatible.
 class StagingBuilder : private BuilderPart {
@@ -22,6 +22,13 @@ class StagingBuilder : private BuilderPart {
   Status AddFirstFetches();
   // After the step of the bucket at `index` in StepGraph::staged.
   Status AddCopies(size_t index);
+  // After the reduction of a bucket with offloaded gradients, which `pass` is
+  // the last to add to.
+  Status AddGradientStore(uint32_t bucket, uint32_t pass);
+  // Those that the squares of the bucket at `index` wait for, from the end of
+  // StepGraph::staged_gradients; and of the bucket there, for the optimizer.
+  Status AddSquaresFetch(size_t index);
+  Status AddGradientFetch(size_t index);
   // The state of `bucket` in its slot.
   commsched_access_t Staged(uint32_t bucket,
                             commsched_access_mode_t mode) const;
@@ -29,8 +36,12 @@ class StagingBuilder : private BuilderPart {
  private:
   Status AddFetch(uint32_t bucket);
   Status AddStore(uint32_t bucket);
-  Status AddCopy(const std::string& name, uint32_t bucket,
-                 commsched_access_mode_t mode, commsched_op_id_t* out_op);
+  Status AddFetchOf(const char* name, uint32_t bucket,
+                    commsched_op_id_t* out_op);
+  // Bytes of an element, and the op that it comes after, if any.
+  Status AddCopy(const std::string& name, const commsched_access_t& access,
+                 uint64_t element_bytes, commsched_op_id_t after,
+                 commsched_op_id_t* out_op);
 };
 
 }  // namespace commsched::engine

@@ -20,13 +20,18 @@ double OptimizerBytesPerElement(const StepSpec& spec, const Bucket& bucket) {
 
 // Of the windows that have ended, in the order in which backward mostly
 // completes the buckets: last first.
-Status StepBuilder::AddReductions() {
+Status StepBuilder::AddReductions(bool ends_micro_batch) {
   for (uint32_t b : std::views::reverse(out_.first_use)) {
+    const bool offloads = spec_.offloads_gradients_of(layout_.buckets[b]);
+    if (!offloads && !ends_micro_batch) continue;
     for (uint32_t& window = num_ended_[b];
          window < WindowsOf(b).size() && WindowsOf(b)[window].last < position();
          ++window) {
       if (!IsReduced(b, window)) continue;
       ENGINE_RETURN_IF_ERROR(AddReduction(b, window));
+      if (!offloads) continue;
+      ENGINE_RETURN_IF_ERROR(
+          staging_.AddGradientStore(b, WindowsOf(b)[window].last));
     }
   }
   return Status();
@@ -153,6 +158,11 @@ Status StepBuilder::AddNorm() {
     sums.count = count;
     return sums;
   };
+  const uint32_t slots = layout_.gradient_slots;
+  for (uint32_t i = 0; i < slots; ++i) {
+    ENGINE_RETURN_IF_ERROR(staging_.AddSquaresFetch(i));
+  }
+  size_t staged = 0;  // Of offloaded gradients, from the last on.
   for (uint32_t b : std::views::reverse(out_.first_use)) {
     ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
     std::vector<commsched_access_t> accesses = {
@@ -167,6 +177,8 @@ Status StepBuilder::AddNorm() {
         static_cast<double>(ShardCount(b) *
                             SizeOf(spec_.reduced(layout_.buckets[b]))),
         &out_.buckets[b].squares));
+    if (!spec_.offloads_gradients_of(layout_.buckets[b])) continue;
+    ENGINE_RETURN_IF_ERROR(staging_.AddSquaresFetch(slots + staged++));
   }
   return norm_.Add();
 }
@@ -178,7 +190,12 @@ Status StepBuilder::AddOptimizer() {
     const bool last = sharded() && spec_.zero_stage < 3;
     out_.rate_bucket = last ? out_.first_use.back() : out_.first_use.front();
   }
-  size_t staged = 0;  // In out_.staged.
+  const uint32_t slots = layout_.gradient_slots;
+  for (uint32_t i = 0; i < slots && !spec_.needs_norm(); ++i) {
+    ENGINE_RETURN_IF_ERROR(staging_.AddGradientFetch(i));
+  }
+  size_t staged = 0;            // In out_.staged.
+  size_t staged_gradients = 0;  // In out_.staged_gradients.
   for (uint32_t b : out_.first_use) {
     if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
     ENGINE_RETURN_IF_ERROR(AddStep(b));
@@ -191,8 +208,12 @@ Status StepBuilder::AddOptimizer() {
                                      Access(parameters, COMMSCHED_WRITE)}));
     }
     if (b == out_.rate_bucket) ENGINE_RETURN_IF_ERROR(norm_.AddRates());
-    if (out_.buckets[b].fetch == kNoId) continue;
-    ENGINE_RETURN_IF_ERROR(staging_.AddCopies(staged++));
+    if (out_.buckets[b].fetch != kNoId) {
+      ENGINE_RETURN_IF_ERROR(staging_.AddCopies(staged++));
+    }
+    if (!spec_.offloads_gradients_of(layout_.buckets[b])) continue;
+    ENGINE_RETURN_IF_ERROR(
+        staging_.AddGradientFetch(slots + staged_gradients++));
   }
   return Status();
 }
