@@ -201,7 +201,11 @@ TEST(GradientReadyTest, WhatDoesNotAddToAGradientIsRefused) {
         EXPECT_ENGINE_ERROR(ready(0), COMMSCHED_FAILED_PRECONDITION,
                             HasSubstr("was ready in this pass before"));
         RETURN_MESSAGE_IF_ERROR(BackwardEnd(engine, kHead, 0));
-        return "";
+        RETURN_MESSAGE_IF_ERROR(
+            commsched_engine_step_cancel(engine, COMMSCHED_CANCEL_LOCAL));
+        RETURN_MESSAGE_IF_ERROR(UpdateWith(engine, 0.1f));
+        RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(engine));
+        return Message(commsched_engine_drain(engine));
       });
   EXPECT_EQ(error, "");
 }
