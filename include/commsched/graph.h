@@ -106,10 +106,7 @@ typedef struct commsched_compute_desc {
   const commsched_op_id_t* after;  ///< Explicit dependencies; may be NULL.
   uint32_t num_accesses;
   uint32_t num_after;
-  uint32_t lane;  ///< Compute lane (stream) 0..15 that runs the op.
-  /// 1: feeds only a reduction, so that planning may move it to where compute
-  /// would wait (docs/priority.md).
-  uint32_t filler;
+  uint32_t lane;     ///< Compute lane (stream) 0..15 that runs the op.
   int32_t priority;  ///< Hint: higher is more urgent.
   /// Estimate. `cost_ns` if not 0, else flops and bytes by the cost profile.
   /// At most 10^15 ns, about 11 days.
@@ -251,19 +248,6 @@ COMMSCHED_API commsched_status_t commsched_graph_add_compute(
 COMMSCHED_API commsched_status_t commsched_graph_add_collective(
     commsched_graph_t* graph, const commsched_collective_desc_t* desc,
     commsched_op_id_t* out_op);
-
-/// Adds an op that does nothing and that other ops may come after. It is
-/// dissolved when planning: nobody calls it at run time.
-///
-/// Threads:   one per graph.
-/// Errors:    INVALID_ARGUMENT    NULL, not a name
-///            ALREADY_EXISTS      another op is called `name`
-///            NOT_FOUND           an id that is not in this graph
-///            RESOURCE_EXHAUSTED  2^24 ops
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_graph_add_marker(
-    commsched_graph_t* graph, const char* name, const commsched_op_id_t* after,
-    uint32_t num_after, commsched_op_id_t* out_op);
 
 /// Adds an explicit dependency: `to` of step t + `distance` starts after `from`
 /// of step t is complete.

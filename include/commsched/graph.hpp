@@ -76,7 +76,6 @@ struct Compute {
   std::vector<commsched_access_t> accesses;
   std::vector<OpId> after;
   uint32_t lane = 0;
-  bool filler = false;
   int32_t priority = 0;
   int64_t cost_ns = 0;
   double flops = 0;
@@ -120,7 +119,6 @@ inline commsched_compute_desc_t DescOf(const Compute& compute) {
   desc.after = DataOf(compute.after);
   desc.num_after = static_cast<uint32_t>(compute.after.size());
   desc.lane = compute.lane;
-  desc.filler = compute.filler ? 1 : 0;
   desc.priority = compute.priority;
   desc.cost_ns = compute.cost_ns;
   desc.flops = compute.flops;
@@ -192,13 +190,6 @@ class Graph
     const commsched_collective_desc_t desc = internal::DescOf(collective);
     OpId id = 0;
     const auto code = commsched_graph_add_collective(get(), &desc, &id);
-    return internal::ResultOf(code, [&] { return id; });
-  }
-  Result<OpId> AddMarker(const char* name, const std::vector<OpId>& after) {
-    OpId id = 0;
-    const auto code =
-        commsched_graph_add_marker(get(), name, internal::DataOf(after),
-                                   static_cast<uint32_t>(after.size()), &id);
     return internal::ResultOf(code, [&] { return id; });
   }
   Status AddEdge(OpId from, OpId to, uint32_t distance) {

@@ -65,9 +65,8 @@ typedef struct commsched_plan_options {
   /// COMMSCHED_BACKEND_STRIDED; those of ALL_REDUCE, for one, do not.
   uint64_t partition_bytes;
   commsched_priority_t priority;
-  uint32_t keep_fillers;  ///< 1: run filler ops where they were declared.
-  const char* policy;     ///< Name of a loaded policy plugin; NULL: ours.
-  const char* codec;      ///< Name of a loaded codec plugin; NULL: none.
+  const char* policy;  ///< Name of a loaded policy plugin; NULL: ours.
+  const char* codec;   ///< Name of a loaded codec plugin; NULL: none.
   /// Name of the backend that sessions of the plan will run on, such as
   /// commsched_context_backend(): the plan has nothing that it cannot do.
   /// Merged collectives are packed where it takes no lists, and none is split

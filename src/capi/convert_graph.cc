@@ -135,17 +135,6 @@ absl::StatusOr<CollectiveSpec> ToCollectiveSpec(
   return spec;
 }
 
-absl::StatusOr<ComputeSpec> ToComputeSpec(
-    const commsched_compute_desc_t& desc) {
-  ComputeSpec spec;
-  spec.lane = desc.lane;
-  ASSIGN_OR_RETURN(spec.filler, ToFlag("compute.filler", desc.filler));
-  spec.cost_ns = desc.cost_ns;
-  spec.flops = desc.flops;
-  spec.bytes = desc.bytes;
-  return spec;
-}
-
 }  // namespace
 
 absl::StatusOr<bool> ToFlag(absl::string_view field, uint32_t value) {
@@ -193,7 +182,10 @@ absl::StatusOr<Op> ToComputeOp(const commsched_compute_desc_t& desc) {
     op.accesses.push_back(access);
   }
   op.after = ToOpIds(desc.after, desc.num_after);
-  ASSIGN_OR_RETURN(op.compute, ToComputeSpec(desc));
+  op.compute = {.lane = desc.lane,
+                .cost_ns = desc.cost_ns,
+                .flops = desc.flops,
+                .bytes = desc.bytes};
   return op;
 }
 

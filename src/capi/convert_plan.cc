@@ -124,9 +124,6 @@ absl::StatusOr<PlanOptions> ToPlanOptions(
   ours.arena_bytes = options.arena_bytes;
   ours.partition_bytes = options.partition_bytes;
   ours.priority = static_cast<Priority>(options.priority);
-  ASSIGN_OR_RETURN(const bool keep_fillers,
-                   ToFlag("options.keep_fillers", options.keep_fillers));
-  ours.delay_fillers = !keep_fillers;
   return ours;
 }
 

@@ -94,25 +94,6 @@ commsched_status_t commsched_graph_add_collective(
   });
 }
 
-commsched_status_t commsched_graph_add_marker(commsched_graph_t* graph,
-                                              const char* name,
-                                              const commsched_op_id_t* after,
-                                              uint32_t num_after,
-                                              commsched_op_id_t* out_op) {
-  return AtBoundary([&]() -> absl::Status {
-    RETURN_IF_ERROR(
-        RequireNonNull({{"graph", graph}, {"name", name}, {"out_op", out_op}}));
-    RETURN_IF_ERROR(RequireArray("after", after, num_after));
-    commsched::Op op;
-    op.name = name;
-    op.kind = commsched::OpKind::kMarker;
-    op.after = commsched::ToOpIds(after, num_after);
-    ASSIGN_OR_RETURN(const auto id, graph->Change().AddOp(std::move(op)));
-    *out_op = id.value();
-    return absl::OkStatus();
-  });
-}
-
 commsched_status_t commsched_graph_add_edge(commsched_graph_t* graph,
                                             commsched_op_id_t from,
                                             commsched_op_id_t to,

@@ -33,7 +33,7 @@ struct Dependency {
 // left out (a reader depends on the last writers of what it reads, a writer on
 // the last writers and the readers since). Sorted by (to, from, distance);
 // at most one per triple, of the first hazard in the order read-after-write,
-// write-after-read, write-after-write, explicit. Markers take part like any op.
+// write-after-read, write-after-write, explicit.
 //
 // Regions conflict as MayOverlap() says, but that in a buffer with tiles of
 // several strides, or with so many that they cut it into more than
@@ -47,7 +47,7 @@ struct Dependency {
 // group, with distance 1, on those of the last.
 struct Dependencies {
   std::vector<Dependency> edges;
-  // By OpId, and the end: where the edges into the op begin.
+  // Where the edges into each op begin, by OpId; last, where all end.
   std::vector<uint32_t> first;
   // A topological order of the distance-0 edges: the declared order wherever
   // that is one. Position of each op in it.

@@ -85,15 +85,10 @@ absl::Status ValidateKind(const Graph& graph, const Op& op) {
       return ValidateCompute(graph, op);
     case OpKind::kCollective:
       return ValidateCollective(graph, op);
-    case OpKind::kMarker:
-      if (op.accesses.empty()) return absl::OkStatus();
-      return absl::InvalidArgumentError(
-          absl::StrCat("marker '", op.name, "' has ", op.accesses.size(),
-                       " accesses; a marker has none"));
   }
   return absl::InvalidArgumentError(absl::StrCat("op '", op.name, "': kind ",
                                                  static_cast<int>(op.kind),
-                                                 " is not in 0..2"));
+                                                 " is not in 0..1"));
 }
 
 bool IsBackward(const ExplicitEdge& edge) {
@@ -154,7 +149,6 @@ absl::StatusOr<OpId> Graph::AddOp(Op op) {
 
 void Graph::NoteOp(OpId id) {
   kinds_.push_back(op(id).kind);
-  has_markers_ = has_markers_ || op(id).kind == OpKind::kMarker;
   has_point_to_point_ =
       has_point_to_point_ || (op(id).kind == OpKind::kCollective &&
                               IsPointToPoint(op(id).collective.kind));

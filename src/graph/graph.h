@@ -36,7 +36,7 @@ class Graph {
   static constexpr size_t kMaxNameBytes = 256;
   static constexpr int kMaxGroupSize = 4096;
   static constexpr uint32_t kMaxLanes = 16;
-  // About 11 days: sums of costs stay far from the end of int64_t.
+  // This is about 11 days: sums of costs stay far from the end of int64_t.
   static constexpr int64_t kMaxCostNs = 1'000'000'000'000'000;
 
   absl::Status Reserve(uint64_t num_ops);
@@ -76,9 +76,9 @@ class Graph {
   bool IsClear(OpId id) const { return op(id).name.empty(); }
   bool IsClear(BufferId id) const { return buffer(id).name.empty(); }
   absl::Status AddEdge(ExplicitEdge edge);
-  // All or none. O(1) per edge as long as all edges follow the declared order;
-  // else one pass over the graph per call, which is why an import adds its
-  // edges together.
+  // Adds all edges or none. Takes O(1) per edge as long as all edges follow the
+  // declared order, and else one pass over the graph per call, which is why an
+  // import adds its edges together.
   absl::Status AddEdges(absl::Span<const ExplicitEdge> edges);
 
   const std::vector<Group>& groups() const { return groups_; }
@@ -97,7 +97,6 @@ class Graph {
   OpId LateBoundWriter(BufferId id) const;
   // Whether any op accesses a tile.
   bool has_tiles() const { return has_tiles_; }
-  bool has_markers() const { return has_markers_; }
   bool has_point_to_point() const { return has_point_to_point_; }
   // Whether any buffer is in a place group.
   bool has_place_groups() const { return has_place_groups_; }
@@ -127,7 +126,6 @@ class Graph {
   // Whether a distance-0 edge runs against the declared order.
   bool has_backward_edge_ = false;
   bool has_tiles_ = false;
-  bool has_markers_ = false;
   bool has_point_to_point_ = false;  // any send or receive
   bool has_place_groups_ = false;
   // If they are bound at submit, the invalid id alone, and no writer.

@@ -16,7 +16,6 @@ inline constexpr absl::string_view kRegionNames[] = {"whole", "range", "shard",
 inline constexpr absl::string_view kModeNames[] = {"", "read", "write",
                                                    "read_write"};
 inline constexpr absl::string_view kComputeName = "compute";
-inline constexpr absl::string_view kMarkerName = "marker";
 
 }  // namespace commsched
 

@@ -130,9 +130,7 @@ class Reader {
     op.priority = static_cast<int>(priority);
     RETURN_IF_ERROR(ReadAfter(fields, op));
     ASSIGN_OR_RETURN(const std::string kind, fields.NeedString("kind"));
-    if (kind == kMarkerName) {
-      op.kind = OpKind::kMarker;
-    } else if (kind == kComputeName) {
+    if (kind == kComputeName) {
       op.kind = OpKind::kCompute;
       RETURN_IF_ERROR(ReadCompute(fields, op));
     } else {
@@ -161,7 +159,6 @@ class Reader {
     ASSIGN_OR_RETURN(const uint64_t lane,
                      fields.GetUnsigned("lane", kMaxUint32, 0));
     spec.lane = static_cast<uint32_t>(lane);
-    ASSIGN_OR_RETURN(spec.filler, fields.GetBool("filler", false));
     ASSIGN_OR_RETURN(spec.cost_ns, fields.GetInt("cost_ns", 0, kMaxInt64, 0));
     ASSIGN_OR_RETURN(spec.flops, fields.GetDouble("flops", 0));
     ASSIGN_OR_RETURN(spec.bytes, fields.GetDouble("bytes", 0));
@@ -184,9 +181,9 @@ class Reader {
                               CollectiveSpec& spec) {
     const auto parsed = ParseCollectiveKind(kind);
     if (!parsed.ok()) {
-      return At(fields.PathOf("kind"), absl::InvalidArgumentError(absl::StrCat(
-                                           "neither compute nor marker, and ",
-                                           parsed.status().message())));
+      return At(fields.PathOf("kind"),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "not compute, and ", parsed.status().message())));
     }
     spec.kind = *parsed;
     ASSIGN_OR_RETURN(spec.group, ReadGroupName(fields));

@@ -85,9 +85,6 @@ class Writer {
         json["kind"] = Text(CollectiveKindName(op.collective.kind));
         AddCollective(op.collective, json);
         break;
-      case OpKind::kMarker:
-        json["kind"] = Text(kMarkerName);
-        break;
     }
     if (op.priority != 0) json["priority"] = op.priority;
     for (const OpId after : op.after) {
@@ -100,7 +97,6 @@ class Writer {
   void AddCompute(const Op& op, Json& json) const {
     const ComputeSpec& spec = op.compute;
     if (spec.lane != 0) json["lane"] = spec.lane;
-    if (spec.filler) json["filler"] = true;
     if (spec.cost_ns != 0) json["cost_ns"] = spec.cost_ns;
     if (spec.flops != 0) json["flops"] = spec.flops;
     if (spec.bytes != 0) json["bytes"] = spec.bytes;

@@ -32,7 +32,7 @@ enum class CollectiveKind : uint8_t {
   kRecv = 8,
 };
 
-enum class OpKind : uint8_t { kCompute, kCollective, kMarker };
+enum class OpKind : uint8_t { kCompute, kCollective };
 enum class Ownership : uint8_t { kOwned = 0, kBound = 1, kLateBound = 2 };
 enum class RegionKind : uint8_t {
   kWhole = 0,
@@ -87,7 +87,7 @@ struct Buffer {
   Ownership ownership = Ownership::kOwned;
   // Elements; of a late-bound buffer the most that it may have.
   uint64_t count = 0;
-  // Other than 0: all owned buffers of one number lie at one offset of the
+  // All owned buffers of one number other than 0 lie at one offset of the
   // arena (graph/place_groups.h).
   uint32_t place_group = 0;
   uint64_t bytes() const { return count * DTypeSize(dtype); }  // checked on add
@@ -96,7 +96,6 @@ struct Buffer {
 
 struct ComputeSpec {
   uint32_t lane = 0;
-  bool filler = false;
   int64_t cost_ns = 0;
   double flops = 0;
   double bytes = 0;

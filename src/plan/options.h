@@ -63,11 +63,10 @@ struct PlanOptions {
   uint64_t arena_bytes = 0;     // 0: no limit
   Priority priority = Priority::kAuto;
   uint64_t partition_bytes = 0;  // split larger collectives; 0: none
-  bool delay_fillers = true;     // move filler ops to where compute would wait
   CodecModel codec;
   BackendModel backend;
-  // Of collectives of all ranks. Not part of the fingerprint: which are encoded
-  // is.
+  // How collectives of all ranks cross hosts. No part of the fingerprint: which
+  // of them are encoded is.
   HostLinks hosts;
   // Replaces the decisions of coalesce and prioritize; null: ours. Not part of
   // the fingerprint: what it decides is.

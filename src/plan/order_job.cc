@@ -86,7 +86,6 @@ class JobOrderer {
     const RoleOp which = meetings_.OpOf(number);
     const RoleSpec& role = roles_[which.role];
     const Op& op = OpAt(which);
-    if (op.kind == OpKind::kMarker) return 0;
     const bool compute = op.kind == OpKind::kCompute;
     if (roles_.size() == 1) return compute ? 1 : 0;
     if (compute) {
@@ -129,7 +128,7 @@ class JobOrderer {
 
   absl::StatusOr<JobOrder> Sort() {
     const uint32_t n = meetings_.num_ops();
-    // By event, over all ops that meet there.
+    // Both are by event, over all ops that meet there.
     std::vector<int64_t> urgency(n, 0);
     std::vector<uint32_t> consumer(n, PlannedOrder::kNone);
     std::vector<std::vector<RoleOp>> met(n);

@@ -36,8 +36,7 @@ enum class Way : uint8_t {
              // also a single one that is a tile or travels through a codec
 };
 
-// A node of the plan: a compute op, or a launch. Markers are dissolved
-// (plan/markers.h).
+// A node of the plan: a compute op, or a launch.
 struct NodeRef {
   enum class Kind : uint8_t { kOp, kLaunch };
   Kind kind = Kind::kOp;
@@ -166,10 +165,10 @@ struct Plan {
   MergeReport merging;
   PlaceGroupReport place_groups;
   std::array<uint8_t, 16> fingerprint = {};
-  // By GroupId: of the launches on that group, in key order, equal on all its
-  // members, of whatever role.
+  // By GroupId, the hash of the launches on that group, in key order. It is
+  // equal on all members of the group, whatever their roles.
   std::vector<std::array<uint8_t, 16>> group_fingerprints;
-  // By GroupId: what goes from member to member, of all roles, one line per
+  // By GroupId, what goes from member to member in all roles, one line per
   // send.
   std::vector<std::shared_ptr<const SharedLines>> group_sends;
   uint32_t role = 0;  // of the roles that were planned together

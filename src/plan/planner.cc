@@ -12,7 +12,6 @@
 #include "plan/edge.h"
 #include "plan/identity/fingerprint.h"
 #include "plan/lanes.h"
-#include "plan/markers.h"
 #include "plan/merge_by_cost.h"
 #include "plan/order.h"
 #include "plan/partition.h"
@@ -164,7 +163,6 @@ absl::StatusOr<std::shared_ptr<Plan>> BeginPlan(const RoleSpec& role,
   plan->options = options;
   plan->profile = role.profile;
   ASSIGN_OR_RETURN(plan->dependencies, InferDependencies(*role.graph));
-  DissolveMarkers(*role.graph, &plan->dependencies);
   return plan;
 }
 
@@ -190,7 +188,7 @@ absl::Status InRole(size_t role, size_t num_roles, const absl::Status& status) {
                       absl::StrCat("role ", role, ": ", status.message()));
 }
 
-// By GroupId: where the ranks of a role are in the group.
+// Returns, by GroupId, where the ranks of a role are in the group.
 std::vector<std::vector<int>> PositionsOf(absl::Span<const RoleSpec> roles,
                                           uint32_t role) {
   std::vector<std::vector<int>> positions;
@@ -242,7 +240,7 @@ using ConstPlans = std::vector<std::shared_ptr<const Plan>>;
 // What the passes may choose.
 struct Choices {
   bool reorder = true;  // prioritize
-  // By cost: launches of no more bytes; 0: nothing is merged.
+  // By cost, launches of no more bytes are merged; 0: none.
   uint64_t merge_bytes = kCoalesceAuto;
 };
 

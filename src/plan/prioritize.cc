@@ -21,29 +21,18 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 // Two suffice for what is carried over the step boundary; one for good measure.
 constexpr uint32_t kSteps = 3;
 
-struct Attempt {
-  ListSchedule schedule;
-  int64_t step_ns = kNever;
-};
-
 class Prioritizer {
  public:
   Prioritizer(absl::Span<const RoleDraft> roles, const PlanOptions& options)
       : roles_(roles), options_(options), model_(ModelJob(roles, options)) {}
 
   absl::StatusOr<PriorityReport> Run() {
-    // Where memory is shared the host may not call fillers where they were
-    // declared: another op may have to go first.
-    const bool fillers =
-        options_.delay_fillers && options_.arena_bytes == 0 &&
-        std::any_of(model_.compute.begin(), model_.compute.end(),
-                    [](const JobModel::Compute& op) { return op.filler; });
-    if (model_.transfers.size() < 2 && !fillers) return report_;
+    if (model_.transfers.size() < 2) return report_;
     ASSIGN_OR_RETURN(const std::vector<uint32_t> ready,
                      SequenceInKeyOrder(model_));
     report_.choice = Choice::kReady;
     report_.as_ready_ns = report_.chosen_ns = StepNs(model_, ready);
-    FindBound(ready, fillers);
+    FindBound(ready);
     const bool pointless =
         options_.priority == Priority::kOff ||
         (options_.priority == Priority::kAuto && !Gains(report_.bound_ns));
@@ -54,7 +43,7 @@ class Prioritizer {
       ASSIGN_OR_RETURN(const bool decided, AskPolicy());
       if (decided || pointless) return report_;
     }
-    RETURN_IF_ERROR(GoByNeed(fillers));
+    RETURN_IF_ERROR(GoByNeed());
     return report_;
   }
 
@@ -64,17 +53,10 @@ class Prioritizer {
     return PlaySequence(model, sequence, LinkUse::kShared).step_ns;
   }
 
-  absl::StatusOr<Attempt> Try(const ListScheduleSpec& spec) const {
-    Attempt attempt;
-    ASSIGN_OR_RETURN(attempt.schedule, ScheduleList(model_, out_, spec));
-    attempt.step_ns = StepNs(model_, attempt.schedule.sequence);
-    return attempt;
-  }
-
   // The cheap bound first; most often it is near enough.
-  void FindBound(const std::vector<uint32_t>& sequence, bool fillers) {
+  void FindBound(const std::vector<uint32_t>& sequence) {
     report_.bound_ns = BusiestNs();
-    if (fillers || !Gains(report_.bound_ns)) return;
+    if (!Gains(report_.bound_ns)) return;
     report_.bound_ns =
         std::max(report_.bound_ns,
                  PlaySequence(model_, sequence, LinkUse::kUnlimited).step_ns);
@@ -103,28 +85,19 @@ class Prioritizer {
     return as_ready - static_cast<double>(step_ns) > kLeastGain * as_ready;
   }
 
-  absl::Status GoByNeed(bool fillers) {
-    ListScheduleSpec spec{
-        .urgency = Urgency(), .delay_fillers = false, .steps = kSteps};
-    ASSIGN_OR_RETURN(Attempt best, Try(spec));
-    bool delayed = false;
+  absl::Status GoByNeed() {
+    ASSIGN_OR_RETURN(const std::vector<uint32_t> sequence,
+                     ScheduleList(model_, out_, Urgency(), kSteps));
+    const int64_t step_ns = StepNs(model_, sequence);
     report_.by_need_tried = true;
-    report_.by_need_ns = best.step_ns;
-    if (fillers) {
-      spec.delay_fillers = true;
-      ASSIGN_OR_RETURN(Attempt moved, Try(spec));
-      delayed = moved.step_ns < best.step_ns && Gains(moved.step_ns);
-      if (delayed) best = std::move(moved);
-    }
-    if (options_.priority == Priority::kAuto && !Gains(best.step_ns)) {
+    report_.by_need_ns = step_ns;
+    if (options_.priority == Priority::kAuto && !Gains(step_ns)) {
       return absl::OkStatus();
     }
     report_.choice = Choice::kNeed;
-    report_.chosen_ns = best.step_ns;
-    report_.fillers_delayed = delayed;
-    if (delayed) MoveFillers(best.schedule);
+    report_.chosen_ns = step_ns;
     std::vector<uint32_t> order;
-    for (uint32_t node : best.schedule.sequence) {
+    for (uint32_t node : sequence) {
       if (model_.IsTransfer(node)) order.push_back(node - model_.num_compute());
     }
     Reorder(order);
@@ -223,58 +196,6 @@ class Prioritizer {
 
   Launch& LaunchOf(const JobModel::Side& side) const {
     return (*roles_[side.role].launches)[side.launch];
-  }
-
-  // The host calls in the order of the simulated starts.
-  void MoveFillers(const ListSchedule& schedule) {
-    std::vector<uint32_t> nodes;
-    for (uint32_t node : schedule.sequence) {
-      if (!model_.IsTransfer(node)) nodes.push_back(node);
-    }
-    std::stable_sort(nodes.begin(), nodes.end(), [&](uint32_t a, uint32_t b) {
-      return schedule.start[a] < schedule.start[b];
-    });
-    for (const RoleDraft& role : roles_) role.order->host.clear();
-    for (uint32_t node : nodes) {
-      const JobModel::Compute& op = model_.compute[node];
-      roles_[op.role].order->host.push_back(op.op);
-    }
-    for (const RoleDraft& role : roles_) Reposition(role);
-  }
-
-  // Makes the rest of the order follow its `host`.
-  static void Reposition(const RoleDraft& role) {
-    PlannedOrder& order = *role.order;
-    for (uint32_t i = 0; i < order.host.size(); ++i) {
-      order.host_position[order.host[i].value()] = i;
-    }
-    std::fill(order.ready.begin(), order.ready.end(), 0);
-    std::fill(order.first_need.begin(), order.first_need.end(),
-              PlannedOrder::kNone);
-    for (const Dependency& edge : role.dependencies->edges) {
-      const uint32_t from = order.host_position[edge.from.value()];
-      const uint32_t to = order.host_position[edge.to.value()];
-      if (edge.distance != 0) continue;
-      if (from == PlannedOrder::kNone && to != PlannedOrder::kNone) {
-        uint32_t& need = order.first_need[edge.from.value()];
-        need = std::min(need, to);
-      }
-      if (from != PlannedOrder::kNone && to == PlannedOrder::kNone) {
-        uint32_t& ready = order.ready[edge.to.value()];
-        ready = std::max(ready, from + 1);
-      }
-    }
-    // Through chains of collectives, in an order in which they come.
-    for (OpId op : role.dependencies->order) {
-      if (order.host_position[op.value()] != PlannedOrder::kNone) continue;
-      for (const Dependency& edge : role.dependencies->Into(op)) {
-        if (edge.distance != 0) continue;
-        const uint32_t from = edge.from.value();
-        if (order.host_position[from] != PlannedOrder::kNone) continue;
-        order.ready[op.value()] =
-            std::max(order.ready[op.value()], order.ready[from]);
-      }
-    }
   }
 
   const absl::Span<const RoleDraft> roles_;

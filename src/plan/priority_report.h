@@ -16,7 +16,6 @@ struct PriorityReport {
     kPolicy,    // the policy's
   };
   Choice choice = Choice::kNotAsked;
-  bool fillers_delayed = false;
   bool by_need_tried = false;
   int64_t as_ready_ns = 0;  // predicted step; 0: not predicted
   int64_t by_need_ns = 0;   // if tried

@@ -21,12 +21,11 @@ class FrozenPlanner {
         held_behind_(num_calls_) {}
 
   absl::StatusOr<FrozenPlan> Run() {
-    PlanOptions options = spec_.options;
-    options.delay_fillers = false;  // the program's order is what it is
     while (true) {
       FrozenPlan frozen;
       ASSIGN_OR_RETURN(const Graph graph, MakeGraph(&frozen));
-      ASSIGN_OR_RETURN(frozen.plan, BuildPlan(graph, options, spec_.profile));
+      ASSIGN_OR_RETURN(frozen.plan,
+                       BuildPlan(graph, spec_.options, spec_.profile));
       FindDueNeeded(&frozen);
       ASSIGN_OR_RETURN(const bool held, HoldBack(frozen));
       if (!held) return frozen;

@@ -31,7 +31,6 @@ bool IsPoisoned(const Plan& plan, const ProgressAtFailure& progress, OpId op,
     });
   }
   const uint32_t node = plan.node_of_op[op.value()];
-  if (node == Plan::kNone) return depends_on_poison;  // a marker
   return depends_on_poison && progress.unguarded[node] >= generation;
 }
 

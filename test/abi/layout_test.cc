@@ -126,12 +126,11 @@ TEST(LayoutTest, ComputeDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_compute_desc_t, num_accesses, 32);
   EXPECT_OFFSET(commsched_compute_desc_t, num_after, 36);
   EXPECT_OFFSET(commsched_compute_desc_t, lane, 40);
-  EXPECT_OFFSET(commsched_compute_desc_t, filler, 44);
-  EXPECT_OFFSET(commsched_compute_desc_t, priority, 48);
-  EXPECT_OFFSET(commsched_compute_desc_t, cost_ns, 56);
-  EXPECT_OFFSET(commsched_compute_desc_t, flops, 64);
-  EXPECT_OFFSET(commsched_compute_desc_t, bytes, 72);
-  EXPECT_SIZE(commsched_compute_desc_t, 80);
+  EXPECT_OFFSET(commsched_compute_desc_t, priority, 44);
+  EXPECT_OFFSET(commsched_compute_desc_t, cost_ns, 48);
+  EXPECT_OFFSET(commsched_compute_desc_t, flops, 56);
+  EXPECT_OFFSET(commsched_compute_desc_t, bytes, 64);
+  EXPECT_SIZE(commsched_compute_desc_t, 72);
 }
 
 TEST(LayoutTest, CollectiveDescKeepsItsFields) {
@@ -174,7 +173,6 @@ TEST(LayoutTest, PlanOptionsKeepTheirFields) {
   EXPECT_OFFSET(commsched_plan_options_t, arena_bytes, 40);
   EXPECT_OFFSET(commsched_plan_options_t, partition_bytes, 48);
   EXPECT_OFFSET(commsched_plan_options_t, priority, 56);
-  EXPECT_OFFSET(commsched_plan_options_t, keep_fillers, 60);
   EXPECT_OFFSET(commsched_plan_options_t, policy, 64);
   EXPECT_OFFSET(commsched_plan_options_t, codec, 72);
   EXPECT_OFFSET(commsched_plan_options_t, backend, 80);
@@ -380,7 +378,7 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndWhatHeadersSay) {
   EXPECT_EQ(commsched_control_desc_init().struct_size, 80u);
   EXPECT_EQ(commsched_control_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_buffer_desc_init().struct_size, 40u);
-  EXPECT_EQ(commsched_compute_desc_init().struct_size, 80u);
+  EXPECT_EQ(commsched_compute_desc_init().struct_size, 72u);
   EXPECT_EQ(commsched_collective_desc_init().struct_size, 168u);
   EXPECT_EQ(commsched_plan_options_init().struct_size, 104u);
   EXPECT_EQ(commsched_plan_options_init().coalesce_bytes,

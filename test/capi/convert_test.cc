@@ -95,7 +95,6 @@ TEST(ConvertTest, EveryFieldOfAComputeOpArrives) {
   given.after = &after;
   given.num_after = 1;
   given.lane = 7;
-  given.filler = 1;
   given.priority = -9;
   given.cost_ns = 10;
   given.flops = 11;
@@ -112,7 +111,6 @@ TEST(ConvertTest, EveryFieldOfAComputeOpArrives) {
   EXPECT_FALSE(op.accesses[0].region.group.valid());
   EXPECT_EQ(op.after, std::vector<OpId>{OpId(6)});
   EXPECT_EQ(op.compute.lane, 7u);
-  EXPECT_TRUE(op.compute.filler);
   EXPECT_EQ(op.priority, -9);
   EXPECT_EQ(op.compute.cost_ns, 10);
   EXPECT_EQ(op.compute.flops, 11);

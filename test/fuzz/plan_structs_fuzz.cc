@@ -89,7 +89,6 @@ struct Builder {
     desc.num_after = TakeAfter(after.data());
     if (desc.num_after != 0) desc.after = after.data();
     const uint8_t flags = source->Take<uint8_t>();
-    desc.filler = flags >> 1 & 1;
     desc.lane = flags & 4 ? TakeSmall(source) : flags >> 7;
     desc.priority = flags & 8 ? source->Take<int32_t>() : 0;
     desc.cost_ns = static_cast<int64_t>(source->TakeNumber());
@@ -128,13 +127,7 @@ struct Builder {
     return Taken(commsched_graph_add_collective(graph, &desc, &op));
   }
 
-  bool AddMarkerOrEdge() {
-    std::array<commsched_op_id_t, 2> after;
-    if (source->Take<uint8_t>() % 2 == 0) {
-      const uint32_t n = TakeAfter(after.data());
-      return Taken(commsched_graph_add_marker(graph, TakeName("op"),
-                                              after.data(), n, &op));
-    }
+  bool AddEdge() {
     const uint8_t ends = source->Take<uint8_t>();
     return Taken(commsched_graph_add_edge(graph, ends % 16, ends / 16,
                                           TakeSmall(source)));
@@ -169,7 +162,7 @@ struct Builder {
       const uint8_t kind = source->Take<uint8_t>() % 8;
       accepted += kind < 4   ? AddCompute()
                   : kind < 7 ? AddCollective()
-                             : AddMarkerOrEdge();
+                             : AddEdge();
     }
     return accepted;
   }
@@ -185,7 +178,6 @@ commsched_plan_options_t TakeOptions(Source* source) {
   const uint8_t flags = source->Take<uint8_t>();
   options.schedule = flags % 4 == 3 ? TakeSmall(source) : flags % 4 == 2;
   options.deterministic = flags >> 2 & 1;
-  options.keep_fillers = flags >> 3 & 1;
   options.priority = flags >> 4 & 3;
   if (flags & 0x40) options.codec = "";
   options.max_launches_in_flight = TakeSmall(source);

@@ -54,14 +54,6 @@ inline Op Compute(std::string name, std::vector<Access> accesses = {},
   return op;
 }
 
-inline Op Marker(std::string name, std::vector<OpId> after = {}) {
-  Op op;
-  op.name = std::move(name);
-  op.kind = OpKind::kMarker;
-  op.after = std::move(after);
-  return op;
-}
-
 inline Op Collective(std::string name, CollectiveKind kind, GroupId group,
                      Access input = {}, Access output = {},
                      std::vector<uint64_t> counts = {}) {

@@ -141,7 +141,7 @@ TEST_F(DependenciesTest, TwoConflictsOfOnePairAreOneEdgeOfTheStrongest) {
 TEST_F(DependenciesTest, ExplicitEdgesAreKeptUnlessAHazardSaysTheSame) {
   const OpId w = Add(Compute("w", {Whole(a_, kWrite)}));
   const OpId r = Add(Compute("r", {Whole(a_, kRead)}, {w, w}));
-  const OpId m = Add(Marker("m", {r}));
+  const OpId m = Add(Compute("m", {}, {r}));
   ASSERT_OK(graph_.AddEdge({m, w, 1}));
   ASSERT_OK(graph_.AddEdge({w, m, 0}));
   EXPECT_EQ(Edges(),
@@ -150,8 +150,8 @@ TEST_F(DependenciesTest, ExplicitEdgesAreKeptUnlessAHazardSaysTheSame) {
 }
 
 TEST_F(DependenciesTest, OrderIsTheDeclaredOneUnlessAnEdgeGoesBack) {
-  const OpId x = Add(Marker("x"));
-  const OpId y = Add(Marker("y"));
+  const OpId x = Add(Compute("x"));
+  const OpId y = Add(Compute("y"));
   ASSERT_OK_AND_ASSIGN(const Dependencies forward, InferDependencies(graph_));
   EXPECT_EQ(forward.order, std::vector<OpId>({x, y}));
   ASSERT_OK(graph_.AddEdge({y, x, 0}));

@@ -162,7 +162,7 @@ TEST(GraphJsonTest, RootMustBeAGraphOfThisFormat) {
 }
 
 TEST(GraphJsonTest, KeyThatIsThereTwiceIsRefused) {
-  ExpectErrors({{Document(R"({"name": "a", "kind": "marker", "name": "b"})"),
+  ExpectErrors({{Document(R"({"name": "a", "kind": "compute", "name": "b"})"),
                  StatusCode::kInvalidArgument,
                  "near 'ops': field 'name' appears twice"}});
 }
@@ -174,12 +174,12 @@ TEST(GraphJsonTest, WrongFieldsOfOpsAreNamed) {
   };
   const auto bad = StatusCode::kInvalidArgument;
   ExpectErrors({
-      {Document(R"({"kind": "marker"})"), bad, "ops[0].name is missing"},
+      {Document(R"({"kind": "compute"})"), bad, "ops[0].name is missing"},
       {Document(R"({"name": "a"})"), bad, "ops[0].kind is missing"},
       {Document(R"({"name": "a", "kind": "gather"})"), bad,
-       "ops[0].kind: neither compute nor marker, and collective 'gather' is"},
-      {Document(R"({"name": "a", "kind": "marker", "lane": 0})"), bad,
-       "ops[0].lane is not a known field here"},
+       "ops[0].kind: not compute, and collective 'gather' is"},
+      {Document(R"({"name": "a", "kind": "marker"})"), bad,
+       "ops[0].kind: not compute, and collective 'marker' is"},
       {Document(a + R"("lane": -1})"), bad, "ops[0].lane is not an integer in"},
       {Document(a + R"("lane": 1.5})"), bad, "ops[0].lane is not an integer"},
       {Document(a + R"("lane": 4294967296})"), bad, "in 0..4294967295"},
@@ -191,7 +191,8 @@ TEST(GraphJsonTest, WrongFieldsOfOpsAreNamed) {
        "ops[0].priority is not an integer in -2147483648..2147483647"},
       {Document(a + R"("flops": "1"})"), bad, "ops[0].flops is not a number"},
       {Document(a + R"("flops": 1e999})"), bad, "not JSON at byte"},
-      {Document(a + R"("filler": 1})"), bad, "ops[0].filler is not true or"},
+      {Document(a + R"("filler": true})"), bad,
+       "ops[0].filler is not a known field here"},
       {Document(a + R"("after": "a"})"), bad, "ops[0].after is not a list"},
       {Document(a + R"("after": [0]})"), bad, "ops[0].after is not a list of"},
       {Document(a + R"("after": ["a"]})"), StatusCode::kNotFound,
@@ -268,6 +269,8 @@ TEST(GraphJsonTest, WrongFieldsOfCollectivesAreNamed) {
        "peer_offset 0 names the member itself in group 'dp' of 4 ranks"},
       {collective("broadcast", R"("peer_offset": 1, )" + sides), bad,
        "ops[0].peer_offset is not a known field here"},
+      {collective("all_reduce", R"("reduce_op": "sum", "lossy": 1, )" + sides),
+       bad, "ops[0].lossy is not true or false"},
       {collective("all_reduce",
                   R"("reduce_op": "sum", "lossy": true, )" + sides),
        bad, "cannot be lossy; ask for reduce_scatter and all_gather"},
@@ -277,12 +280,12 @@ TEST(GraphJsonTest, WrongFieldsOfCollectivesAreNamed) {
 }
 
 TEST(GraphJsonTest, WrongGroupsBuffersAndEdgesAreNamed) {
-  const std::string good = Document(R"({"name": "a", "kind": "marker"})");
+  const std::string good = Document(R"({"name": "a", "kind": "compute"})");
   const auto with = [&](const std::string& from, const std::string& to) {
     return absl::StrReplaceAll(good, {{from, to}});
   };
   const auto edge = [&](const std::string& fields) {
-    return Document(R"({"name": "a", "kind": "marker"})", "{" + fields + "}");
+    return Document(R"({"name": "a", "kind": "compute"})", "{" + fields + "}");
   };
   ASSERT_OK(GraphFromJson(good));
   const auto bad = StatusCode::kInvalidArgument;

@@ -88,9 +88,7 @@ class Generator {
 
   Op RandomOp() {
     const std::string name = absl::StrCat("op", graph_.ops().size());
-    Op op = Below(8) == 0   ? Marker(name)
-            : Below(2) == 0 ? RandomCompute(name)
-                            : RandomCollective(name);
+    Op op = Below(2) == 0 ? RandomCompute(name) : RandomCollective(name);
     op.after = SomeAfter();
     op.priority = Below(5) - 2;
     return op;
@@ -102,7 +100,6 @@ class Generator {
       op.accesses.push_back(SomeAccess());
     }
     op.compute.lane = Below(3);
-    op.compute.filler = Below(2) == 0;
     op.compute.cost_ns = Below(1000);
     op.compute.flops = Below(1000) / 7.0;
     op.compute.bytes = Below(1000) / 3.0;

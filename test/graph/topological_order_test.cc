@@ -8,10 +8,10 @@
 namespace commsched {
 namespace {
 
-Graph Markers(int count) {
+Graph Ops(int count) {
   Graph graph;
   for (int i = 0; i < count; ++i) {
-    EXPECT_OK(graph.AddOp(Marker(absl::StrCat("m", i))));
+    EXPECT_OK(graph.AddOp(Compute(absl::StrCat("m", i))));
   }
   return graph;
 }
@@ -28,16 +28,16 @@ std::vector<uint32_t> Order(const Graph& graph,
 using Values = std::vector<uint32_t>;
 
 TEST(TopologicalOrderTest, DeclaredOrderIsKeptWhereItIsOne) {
-  EXPECT_EQ(Order(Markers(4), {{OpId(0), OpId(3)}, {OpId(1), OpId(2)}}),
+  EXPECT_EQ(Order(Ops(4), {{OpId(0), OpId(3)}, {OpId(1), OpId(2)}}),
             Values({0, 1, 2, 3}));
 }
 
 TEST(TopologicalOrderTest, OpThatWaitsMovesBackNoFurtherThanItMust) {
-  EXPECT_EQ(Order(Markers(4), {{OpId(2), OpId(0)}}), Values({1, 2, 0, 3}));
+  EXPECT_EQ(Order(Ops(4), {{OpId(2), OpId(0)}}), Values({1, 2, 0, 3}));
 }
 
 TEST(TopologicalOrderTest, RepeatedPrecedencesCountOnce) {
-  EXPECT_EQ(Order(Markers(2), {{OpId(1), OpId(0)}, {OpId(1), OpId(0)}}),
+  EXPECT_EQ(Order(Ops(2), {{OpId(1), OpId(0)}, {OpId(1), OpId(0)}}),
             Values({1, 0}));
 }
 
@@ -52,7 +52,7 @@ TEST(TopologicalOrderTest, OnlyTheOpsOnTheCycleAreNamed) {
                                                {OpId(3), OpId(2)},
                                                {OpId(2), OpId(1)},
                                                {OpId(2), OpId(4)}};
-  EXPECT_THAT(TopologicalOrder(Markers(5), precedences),
+  EXPECT_THAT(TopologicalOrder(Ops(5), precedences),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "a cycle of 3 ops within the step: "
                        "'m1' -> 'm3' -> 'm2' -> 'm1'"));

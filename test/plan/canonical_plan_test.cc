@@ -105,6 +105,8 @@ std::set<std::string> NamesOf(const Plan& plan) {
 // before, and the number of accesses of a collective from its kind.
 bool FollowsFromOthers(const std::string& name) {
   return name.find("(line)") != std::string::npos ||
+         name == absl::StrCat(static_cast<int>(CanonicalLine::kOptions),
+                              ": gone ") ||
          name == absl::StrCat(static_cast<int>(CanonicalLine::kMember),
                               ": accesses ");
 }
@@ -242,7 +244,6 @@ std::vector<Change> ChangesOfOptions() {
       [](Plan* p) { p->options.arena_bytes = 9; },
       [](Plan* p) { p->options.priority = Priority::kOn; },
       [](Plan* p) { p->options.partition_bytes = 9; },
-      [](Plan* p) { p->options.delay_fillers = false; },
       [](Plan* p) { p->options.codec.name = "int8"; },
       [](Plan* p) { p->options.codec.block_elements = 9; },
       [](Plan* p) { p->options.codec.block_bytes = 9; },

@@ -96,11 +96,11 @@ TEST(ExplainTest, PriorityPromisesNoMoreThanTheLowerBoundLeaves) {
     const std::string name(1, static_cast<char>('a' + lane));
     const BufferId gradient = b.Buffer(name, 2000);
     b.Compute("make." + name, {test::Write(gradient)},
-              {.lane = lane, .filler = true, .cost_ns = 100'000});
+              {.lane = lane, .cost_ns = 100'000});
     b.AllReduce("reduce." + name, dp, gradient);
   }
   CostProfile profile;
-  profile.link_bytes_per_s = 1e8;
+  profile.link_bytes_per_s = 4e8;
   profile.num_cores = 1;
   ASSERT_OK_AND_ASSIGN(const auto plan, BuildPlan(b.graph(), {}, profile));
   const auto json = nlohmann::json::parse(ExplainJson(*plan));

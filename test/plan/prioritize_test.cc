@@ -154,48 +154,6 @@ TEST(PrioritizeTest, NeedsReachAcrossTheStepBoundary) {
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("of_first", "of_last"));
 }
 
-// dW is declared before the op that waits for the exchange, where it hides
-// nothing: the exchange is not under way yet.
-Graph FillerStep(bool filler) {
-  GraphBuilder b;
-  const GroupId sp = b.Group("sp", 2);
-  const BufferId act = b.Buffer("act", 2000);
-  const BufferId grad = b.Buffer("grad", 8);
-  ComputeSpec weight_gradient = OnLane(0, 8000);
-  weight_gradient.filler = filler;
-  b.Compute("bwd", {Write(act)}, OnLane(0, 1000));
-  b.Compute("dw", {Write(grad)}, weight_gradient);
-  b.Compute("late_part", {ReadWrite(act)}, OnLane(0, 100));
-  b.Collective("exchange", Spec(CollectiveKind::kAllToAll, sp, Read(act),
-                                Write(b.Buffer("got", 2000))));
-  b.Compute("attention", {Read(BufferId(2))}, OnLane(0, 1000));
-  b.AllReduce("reduce", sp, grad);
-  return b.graph();
-}
-
-TEST(PrioritizeTest, AFillerHidesAnExchange) {
-  const auto fixed =
-      MakePlan(FillerStep(false), With(Priority::kAuto), PlainLink());
-  const auto moved =
-      MakePlan(FillerStep(true), With(Priority::kAuto), PlainLink());
-  EXPECT_TRUE(moved->priority.fillers_delayed);
-  EXPECT_FALSE(fixed->priority.fillers_delayed);
-  // The exchange takes 4 us; all of it was exposed.
-  EXPECT_GE(StepNs(*fixed), StepNs(*moved) + 3900);
-  std::vector<OpId> host;
-  for (const ComputeNode& node : moved->nodes) host.push_back(node.op);
-  EXPECT_THAT(test::Names(*moved->graph, host),
-              ElementsAre("bwd", "late_part", "dw", "attention"));
-}
-
-TEST(PrioritizeTest, KeepsFillersWhereItIsTold) {
-  PlanOptions options = With(Priority::kAuto);
-  options.delay_fillers = false;
-  const auto plan = MakePlan(FillerStep(true), options, PlainLink());
-  EXPECT_FALSE(plan->priority.fillers_delayed);
-  EXPECT_EQ(plan->nodes[1].op, *plan->graph->FindOp("dw"));
-}
-
 // Whatever the graph, the verifier takes the order, and what the option says is
 // faster is so by the room's own prediction, which is simulated separately.
 TEST(PrioritizePropertyTest, EveryOrderIsLegal) {
@@ -215,7 +173,6 @@ TEST(PrioritizePropertyTest, EveryOrderIsLegal) {
     }
     for (Op op : plain.ops()) {
       if (op.kind == OpKind::kCompute) {
-        op.compute.filler = random() % 3 == 0;
         op.compute.cost_ns = static_cast<int64_t>(random() % 2000);
       } else {
         op.priority = static_cast<int>(random() % 3);

@@ -109,33 +109,16 @@ void PlanOracle::AddOrder() {
 
 namespace {
 
-// (from, to, distance) of all paths of explicit edges that run through markers
-// only, up to the distance that the oracle sees.
+// (from, to, distance) of all explicit edges.
 std::set<std::tuple<OpId, OpId, int>> ExplicitOrders(const Graph& graph) {
-  auto is_marker = [&](OpId op) {
-    return graph.op(op).kind == OpKind::kMarker;
-  };
-  std::set<std::tuple<OpId, OpId, int>> paths;
+  std::set<std::tuple<OpId, OpId, int>> orders;
   for (const ExplicitEdge& edge : graph.edges()) {
-    paths.insert({edge.from, edge.to, edge.distance});
+    orders.insert({edge.from, edge.to, edge.distance});
   }
   for (uint32_t b = 0; b < graph.ops().size(); ++b) {
-    for (OpId a : graph.ops()[b].after) paths.insert({a, OpId(b), 0});
+    for (OpId a : graph.ops()[b].after) orders.insert({a, OpId(b), 0});
   }
-  for (bool grown = true; grown;) {
-    const auto before = paths;
-    for (const auto& [a, m, d] : before) {
-      for (const auto& [n, b, e] : before) {
-        if (m != n || !is_marker(m) || d + e >= PlanOracle::kSteps) continue;
-        paths.insert({a, b, d + e});
-      }
-    }
-    grown = paths.size() != before.size();
-  }
-  std::erase_if(paths, [&](const auto& path) {
-    return is_marker(std::get<0>(path)) || is_marker(std::get<1>(path));
-  });
-  return paths;
+  return orders;
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-// A random step with explicit edges and markers on top.
+// A random step with explicit edges on top.
 Graph RandomGraph(uint64_t seed, Draw* draw) {
   RandomStepLimits limits;
   limits.max_compute_lanes = 3;
@@ -52,14 +52,6 @@ Graph RandomGraph(uint64_t seed, Draw* draw) {
     const int distance = draw->Int(0, 1);
     // Refused if it closes a cycle; then there is one edge less.
     (void)graph.AddEdge({OpId(a), OpId(b), distance});
-  }
-  if (draw->Chance(30)) {
-    Op marker;
-    marker.name = "marker";
-    marker.kind = OpKind::kMarker;
-    marker.after = {
-        OpId(draw->Int(0, static_cast<int>(graph.ops().size()) - 1))};
-    EXPECT_OK(graph.AddOp(std::move(marker)));
   }
   return graph;
 }

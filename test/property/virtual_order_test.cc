@@ -85,7 +85,6 @@ PlanOptions DrawOptions(Drawing& draw) {
   options.num_comm_lanes = static_cast<uint32_t>(draw(1, 3));
   options.partition_bytes = static_cast<uint64_t>(draw(0, 1) * draw(8, 200));
   options.priority = static_cast<Priority>(draw(0, 2));
-  options.delay_fillers = draw(0, 1) == 1;
   return options;
 }
 

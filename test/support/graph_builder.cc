@@ -66,14 +66,6 @@ OpId GraphBuilder::Compute(const std::string& name,
   return Add(std::move(op));
 }
 
-OpId GraphBuilder::Marker(const std::string& name, std::vector<OpId> after) {
-  Op op;
-  op.name = name;
-  op.kind = OpKind::kMarker;
-  op.after = std::move(after);
-  return Add(std::move(op));
-}
-
 OpId GraphBuilder::Collective(const std::string& name, CollectiveSpec spec,
                               int priority, std::vector<OpId> after) {
   Op op;

@@ -49,7 +49,6 @@ class GraphBuilder {
   BufferId Buffer(commsched::Buffer buffer);
   OpId Compute(const std::string& name, std::vector<Access> accesses,
                ComputeSpec spec = {}, std::vector<OpId> after = {});
-  OpId Marker(const std::string& name, std::vector<OpId> after = {});
   OpId Collective(const std::string& name, CollectiveSpec spec,
                   int priority = 0, std::vector<OpId> after = {});
   // Sum over `group`, in place.

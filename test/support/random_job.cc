@@ -148,7 +148,6 @@ class JobMaker {
         }
       }
       op.after = std::move(after);
-      if (op.kind == OpKind::kCompute) op.compute.filler = Chance(15);
       here[id.value()] = graph.AddOp(std::move(op)).value();
     }
   }

@@ -169,7 +169,6 @@ class Generator {
   void AddOp(const std::string& name) {
     for (int attempt = 0; attempt < 50; ++attempt) {
       Op op = Chance(50) ? AnyCompute() : AnyCollective();
-      if (Chance(5)) op = Marker();
       if (limits_.barriers && Chance(5)) op = Barrier();
       op.name = name;
       AddExplicit(&op);
@@ -328,12 +327,6 @@ class Generator {
         });
   }
 
-  static Op Marker() {
-    Op op;
-    op.kind = OpKind::kMarker;
-    return op;
-  }
-
   Op Barrier() {
     Op op;
     op.kind = OpKind::kCollective;
@@ -342,13 +335,12 @@ class Generator {
     return op;
   }
 
-  // Explicit dependencies, now and then: on markers and on other ops.
+  // Explicit dependencies, now and then.
   void AddExplicit(Op* op) {
     const int num_ops = static_cast<int>(step_.graph.ops().size());
     const bool touches_nothing =
-        op->kind == OpKind::kMarker ||
-        (op->kind == OpKind::kCollective &&
-         op->collective.kind == CollectiveKind::kBarrier);
+        op->kind == OpKind::kCollective &&
+        op->collective.kind == CollectiveKind::kBarrier;
     const int percent = touches_nothing ? 90 : 15;
     for (int i = 0; i < 2 && num_ops > 0; ++i) {
       if (Chance(percent)) op->after.push_back(OpId(Draw(0, num_ops - 1)));

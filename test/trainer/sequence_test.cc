@@ -296,7 +296,7 @@ TEST(SequenceOverlapTest, ValueGradientsTravelUnderThoseOfQueriesAndKeys) {
   ExpectOverlap(kBackward, {"a_dv1", "v_heads1", {"qk_heads1"}, "v_input"});
 }
 
-// A weight's gradient is a filler: only a reduction waits for it.
+// Only a reduction waits for a weight's gradient.
 TEST(SequenceOverlapTest, NoExchangeWaitsForAWeightsGradient) {
   const OverlapPlan plan;
   int reductions = 0;

@@ -66,9 +66,8 @@ def _ids(after: Sequence[int]) -> Any:
 
 def compute_desc(name: str, *, reads: Sequence[Where] = (),
                  writes: Sequence[Where] = (), updates: Sequence[Where] = (),
-                 after: Sequence[int] = (), lane: int = 0, filler: bool = False,
-                 priority: int = 0, cost_ns: int = 0, flops: float = 0.0,
-                 bytes: float = 0.0) -> Any:
+                 after: Sequence[int] = (), lane: int = 0, priority: int = 0,
+                 cost_ns: int = 0, flops: float = 0.0, bytes: float = 0.0) -> Any:
     """A commsched_compute_desc_t. `updates` are read and written."""
     accesses = [_access(each, _READ) for each in reads]
     accesses += [_access(each, _WRITE) for each in writes]
@@ -77,7 +76,7 @@ def compute_desc(name: str, *, reads: Sequence[Where] = (),
         "commsched_compute_desc_t", name=name.encode(),
         accesses=(_Access * len(accesses))(*accesses) if accesses else None,
         num_accesses=len(accesses), after=_ids(after), num_after=len(after), lane=lane,
-        filler=filler, priority=priority, cost_ns=cost_ns, flops=flops, bytes=bytes)
+        priority=priority, cost_ns=cost_ns, flops=flops, bytes=bytes)
 
 
 def collective_desc(name: str, kind: Union[Collective, str], *, group: int = 0,

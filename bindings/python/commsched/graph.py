@@ -23,7 +23,6 @@ _add_group = abi.function("commsched_graph_add_group")
 _add_buffer = abi.function("commsched_graph_add_buffer")
 _add_compute = abi.function("commsched_graph_add_compute")
 _add_collective = abi.function("commsched_graph_add_collective")
-_add_marker = abi.function("commsched_graph_add_marker")
 _add_edge = abi.function("commsched_graph_add_edge")
 _num_ops = abi.function("commsched_graph_num_ops")
 _find_op = abi.function("commsched_graph_find_op")
@@ -86,8 +85,8 @@ class Graph(Owner):
 
     def compute(self, name: str, **options: Any) -> int:
         """An op that the caller runs. `reads`, `writes`, `updates`: buffers or parts of
-        them; `after`: ops; `lane`, `filler`, `priority`, `cost_ns`, `flops`, `bytes`:
-        as commsched_compute_desc_t has them."""
+        them; `after`: ops; `lane`, `priority`, `cost_ns`, `flops`, `bytes`: as
+        commsched_compute_desc_t has them."""
         desc = _describe.compute_desc(name, **options)
         return self._added(name, _add_compute, ctypes.byref(desc))
 
@@ -98,11 +97,6 @@ class Graph(Owner):
         `priority`, `peer_offset`, `lossy`: as commsched_collective_desc_t has them."""
         desc = _describe.collective_desc(name, kind, **options)
         return self._added(name, _add_collective, ctypes.byref(desc))
-
-    def marker(self, name: str, after: Sequence[int]) -> int:
-        """An op that does nothing, for others to come after."""
-        ids = (ctypes.c_uint32 * len(after))(*after)
-        return self._added(name, _add_marker, name.encode(), ids, len(after))
 
     def edge(self, before: int, after: int, distance: int = 0) -> None:
         """`after`, `distance` steps later, starts when `before` is complete."""

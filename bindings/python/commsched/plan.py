@@ -39,7 +39,6 @@ class PlanOptions:
     arena_bytes: int = 0
     partition_bytes: int = 0
     priority: Union[Priority, str] = Priority.AUTO
-    keep_fillers: bool = False
     policy: Optional[str] = None
     codec: Optional[str] = None
     backend: Optional[str] = None

@@ -71,11 +71,10 @@ def test_buffers_of_a_place_group_take_turns():
         graph.plan()
 
 
-def test_markers_and_edges_order_ops():
+def test_edges_order_ops():
     graph = cs.Graph()
     first, second = graph.compute("first"), graph.compute("second")
-    marker = graph.marker("both", [first, second])
-    graph.compute("third", after=[marker])
+    graph.compute("third", after=[first, second])
     with pytest.raises(cs.InvalidArgumentError, match="cycle|distance"):
         graph.edge(second, first)
         graph.edge(first, second)

@@ -224,27 +224,13 @@ Json PredictionJson(const Prediction& prediction) {
           {"peak_bytes_in_flight", prediction.peak_bytes_in_flight}};
 }
 
-// A step of these launches in no order of theirs is shorter. Where fillers may
-// move, the host may call in another order, for which neither the longest cycle
-// nor the phases are known.
-int64_t OrderBoundNs(const Plan& plan,
-                     const absl::StatusOr<Prediction>& prediction) {
-  if (!prediction.ok()) return 0;
-  const PlanOptions& options = plan.options;
-  const bool fillers_move =
-      options.delay_fillers && options.arena_bytes == 0 &&
-      std::any_of(plan.nodes.begin(), plan.nodes.end(),
-                  [&](const ComputeNode& node) {
-                    return plan.graph->op(node.op).compute.filler;
-                  });
-  return fillers_move
-             ? std::max(prediction->bound_compute_ns, prediction->bound_link_ns)
-             : prediction->lower_bound_ns;
+// No order of these launches makes a step shorter.
+int64_t OrderBoundNs(const absl::StatusOr<Prediction>& prediction) {
+  return prediction.ok() ? prediction->lower_bound_ns : 0;
 }
 
 Json OrderJson(const PriorityReport& report) {
   return {{"choice", std::string(ChoiceName(report.choice))},
-          {"fillers_delayed", report.fillers_delayed},
           {"as_ready_ns", report.as_ready_ns},
           {"by_need_ns", report.by_need_ns},
           {"chosen_ns", report.chosen_ns},
@@ -262,7 +248,6 @@ Json OptionsJson(const PlanOptions& options) {
           {"arena_bytes", options.arena_bytes},
           {"partition_bytes", options.partition_bytes},
           {"priority", std::string(PriorityName(options.priority))},
-          {"keep_fillers", !options.delay_fillers},
           {"codec", options.codec.name}};
 }
 
@@ -300,8 +285,8 @@ std::string ExplainText(const Plan& plan, const BackendReport& report) {
   // A plan's own profile was checked when it was built.
   const absl::StatusOr<Prediction> prediction = Predict(plan, plan.profile);
   absl::StrAppend(
-      &text, "order: ",
-      PriorityText(Bounded(plan.priority, OrderBoundNs(plan, prediction))),
+      &text,
+      "order: ", PriorityText(Bounded(plan.priority, OrderBoundNs(prediction))),
       "\n");
   absl::StrAppend(&text, "window: launches ",
                   Limit(options.max_launches_in_flight), ", bytes ",
@@ -328,8 +313,7 @@ std::string ExplainJson(const Plan& plan, const BackendReport& report) {
   json["fingerprint"] = Hex(plan.fingerprint);
   if (!report.backend.empty()) json["backend"] = report.backend;
   json["options"] = OptionsJson(plan.options);
-  json["order"] =
-      OrderJson(Bounded(plan.priority, OrderBoundNs(plan, prediction)));
+  json["order"] = OrderJson(Bounded(plan.priority, OrderBoundNs(prediction)));
   json["merging"] = {{"choice", std::string(ChoiceName(plan.merging.choice))},
                      {"apart_ns", plan.merging.apart_ns},
                      {"merged_ns", plan.merging.merged_ns}};

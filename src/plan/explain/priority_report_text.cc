@@ -48,7 +48,6 @@ std::string PriorityText(const PriorityReport& report) {
   if (report.by_need_tried) {
     absl::StrAppend(&text, ", by need ", Micros(report.by_need_ns));
   }
-  if (report.fillers_delayed) absl::StrAppend(&text, ", fillers put off");
   const int64_t most =
       std::max<int64_t>(0, report.as_ready_ns - report.bound_ns);
   absl::StrAppend(&text, "; no order is below ", Micros(report.bound_ns),

@@ -58,7 +58,8 @@ void VisitOptions(const PlanOptions& options, Sink* out) {
   out->Number(" arena ", options.arena_bytes);
   out->Enum(" priority ", options.priority, PriorityName);
   out->Number(" split ", options.partition_bytes);
-  out->Number(" delay fillers ", options.delay_fillers);
+  // Fingerprints are what they were when there was another option here.
+  out->Number(" gone ", 1, 1);
   out->Text(" codec ", options.codec.name);
   out->Number(" of blocks of ", options.codec.block_elements);
   out->Number(" in bytes ", options.codec.block_bytes);

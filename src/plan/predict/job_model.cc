@@ -64,17 +64,14 @@ class Modeler {
     const uint32_t first_lane = static_cast<uint32_t>(model_.lanes.size());
     node_of_op_.emplace_back(role.graph->ops().size(), Plan::kNone);
     const double stretch = StretchOf(role);
-    for (uint32_t i = 0; i < role.order->host.size(); ++i) {
-      const OpId op = role.order->host[i];
+    for (OpId op : role.order->host) {
       const ComputeSpec& spec = role.graph->op(op).compute;
       const uint32_t node = model_.num_compute();
       const uint32_t lane = first_lane + spec.lane;
       model_.compute.push_back({.op = op,
                                 .role = r,
                                 .lane = lane,
-                                .position = i,
-                                .cpu_ns = Stretched(role, op, stretch),
-                                .filler = spec.filler});
+                                .cpu_ns = Stretched(role, op, stretch)});
       if (lane >= model_.lanes.size()) model_.lanes.resize(lane + 1);
       model_.lanes[lane].push_back(node);
       node_of_op_[r][op.value()] = node;
@@ -171,7 +168,7 @@ class Modeler {
 
   const absl::Span<const RoleDraft> roles_;
   BackendModel backend_;
-  // By role and OpId; of a split collective that of the last piece.
+  // By role and OpId; a split collective has the node of its last piece.
   std::vector<std::vector<uint32_t>> node_of_op_;
   JobModel model_;
 };

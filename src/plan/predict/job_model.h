@@ -17,8 +17,8 @@ struct RoleDraft {
   const Graph* graph = nullptr;
   const Dependencies* dependencies = nullptr;
   const CostProfile* profile = nullptr;
-  PlannedOrder* order = nullptr;
-  // In key order. Launches of several roles that are one transfer have equal
+  const PlannedOrder* order = nullptr;
+  // Sorted by key. Launches of several roles that are one transfer have equal
   // keys, all others different ones.
   std::vector<Launch>* launches = nullptr;
 };
@@ -30,10 +30,8 @@ struct JobModel {
   struct Compute {
     OpId op;
     uint32_t role = 0;
-    uint32_t lane = 0;      // in `lanes`
-    uint32_t position = 0;  // in the role's host order
-    int64_t cpu_ns = 0;     // beside what else runs on the core (CpuStretch)
-    bool filler = false;
+    uint32_t lane = 0;   // in `lanes`
+    int64_t cpu_ns = 0;  // beside what else runs on the core (CpuStretch)
   };
   // A launch of one role, or the launches of several that are one.
   struct Transfer {

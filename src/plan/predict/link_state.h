@@ -67,15 +67,10 @@ class LinkState {
   uint64_t in_flight_ = 0;       // bytes from first_ on
 };
 
-struct Issued {
-  int64_t issue = 0;
-  int64_t done = 0;  // complete
-};
-
 // Issues `transfer` on the links of its roles at `issue`, or when the bytes
-// enter the window.
-Issued IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
-                     std::vector<LinkState>* links, const JobModel& model);
+// enter the window. Returns when it is complete.
+int64_t IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
+                      std::vector<LinkState>* links, const JobModel& model);
 
 }  // namespace commsched
 

@@ -14,8 +14,6 @@ namespace commsched {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// Fillers looked at for one gap.
-constexpr size_t kMaxFillersTried = 16;
 
 template <typename T>
 using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<T>>;
@@ -27,32 +25,28 @@ using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<T>>;
 class Scheduler {
  public:
   Scheduler(const JobModel& model, const OutEdges& out,
-            const ListScheduleSpec& spec)
+            const std::vector<int64_t>& urgency, uint32_t steps)
       : model_(model),
         out_(out),
-        spec_(spec),
+        urgency_(urgency),
+        steps_(steps),
         n_(model.num_nodes()),
         lanes_(model.lanes.size()),
         links_(model.num_roles,
                LinkState(model.max_launches, model.max_bytes)) {
     MakeClasses();
     CountDependencies();
-    schedule_.sequence.reserve(n_);
-    schedule_.start.assign(n_, 0);
+    sequence_.reserve(n_);
     issued_.assign(model.transfers.size(), false);
     SortNeeds();
     OpenStep();
   }
 
-  absl::StatusOr<ListSchedule> Run() {
+  absl::StatusOr<std::vector<uint32_t>> Run() {
     while (true) {
       AdvanceLanes();
-      if (step_ == spec_.steps && LanesDone()) return std::move(schedule_);
-      if (spec_.delay_fillers && RunFillerWhileWaiting(NextDecision())) {
-        continue;
-      }
+      if (step_ == steps_ && LanesDone()) return std::move(sequence_);
       if (Decide()) continue;
-      if (RunFillerWhileWaiting(kNever)) continue;
       return absl::InternalError(
           "prioritize: the launches cannot go in key order");
     }
@@ -63,7 +57,6 @@ class Scheduler {
     uint32_t step = 0;
     uint32_t next = 0;  // of the lane's ops
     int64_t free = 0;
-    std::vector<uint32_t> fillers;  // put off, in host order
   };
 
   // Transfers of the same roles compete for the same links.
@@ -103,11 +96,11 @@ class Scheduler {
   }
 
   void CountDependencies() {
-    left_.assign(size_t{spec_.steps} * n_, 0);
-    ready_.assign(size_t{spec_.steps} * n_, 0);
+    left_.assign(size_t{steps_} * n_, 0);
+    ready_.assign(size_t{steps_} * n_, 0);
     for (uint32_t node = 0; node < n_; ++node) {
       for (const JobModel::Edge& edge : model_.In(node)) {
-        for (uint32_t step = edge.distance; step < spec_.steps; ++step) {
+        for (uint32_t step = edge.distance; step < steps_; ++step) {
           ++Left(step, node);
         }
       }
@@ -131,9 +124,9 @@ class Scheduler {
     std::fill(issued_.begin(), issued_.end(), false);
     std::fill(next_need_.begin(), next_need_.end(), 0);
     num_issued_ = 0;
-    if (model_.transfers.empty()) step_ = spec_.steps;
+    if (model_.transfers.empty()) step_ = steps_;
     for (uint32_t t = 0; t < model_.transfers.size(); ++t) {
-      if (step_ < spec_.steps && Left(step_, NodeOf(t)) == 0) Offer(t);
+      if (step_ < steps_ && Left(step_, NodeOf(t)) == 0) Offer(t);
     }
   }
 
@@ -142,14 +135,11 @@ class Scheduler {
         {Ready(step_, NodeOf(transfer)), transfer});
   }
 
-  void Start(uint32_t step, uint32_t node, int64_t start, int64_t end) {
-    if (step + 1 == spec_.steps) {
-      schedule_.sequence.push_back(node);
-      schedule_.start[node] = start;
-    }
+  void Start(uint32_t step, uint32_t node, int64_t end) {
+    if (step + 1 == steps_) sequence_.push_back(node);
     for (const JobModel::Edge& edge : out_.Of(node)) {
       const uint32_t to_step = step + edge.distance;
-      if (to_step >= spec_.steps) continue;
+      if (to_step >= steps_) continue;
       int64_t& ready = Ready(to_step, edge.node);
       ready = std::max(ready, end);
       if (--Left(to_step, edge.node) != 0) continue;
@@ -160,9 +150,8 @@ class Scheduler {
   }
 
   bool LanesDone() const {
-    return std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-      return lane.step == spec_.steps;
-    });
+    return std::all_of(lanes_.begin(), lanes_.end(),
+                       [&](const Lane& lane) { return lane.step == steps_; });
   }
 
   void AdvanceLanes() {
@@ -178,63 +167,19 @@ class Scheduler {
   bool Advance(uint32_t l) {
     Lane& lane = lanes_[l];
     const std::vector<uint32_t>& ops = model_.lanes[l];
-    if (lane.step == spec_.steps) return false;
-    while (spec_.delay_fillers && lane.next < ops.size() &&
-           model_.compute[ops[lane.next]].filler) {
-      lane.fillers.push_back(ops[lane.next++]);
-    }
+    if (lane.step == steps_) return false;
     if (lane.next == ops.size()) {
-      if (!lane.fillers.empty()) return RunFiller(l, kNever);
       ++lane.step;
       lane.next = 0;
       return true;
     }
     const uint32_t head = ops[lane.next];
     if (Left(lane.step, head) != 0) return false;
-    const int64_t start = std::max(lane.free, Ready(lane.step, head));
-    if (start > lane.free && RunFiller(l, start)) return true;
     ++lane.next;
-    Run(l, head, start);
+    lane.free = std::max(lane.free, Ready(lane.step, head)) +
+                model_.compute[head].cpu_ns;
+    Start(lane.step, head, lane.free);
     return true;
-  }
-
-  void Run(uint32_t l, uint32_t node, int64_t start) {
-    Lane& lane = lanes_[l];
-    lane.free = start + model_.compute[node].cpu_ns;
-    Start(lane.step, node, start, lane.free);
-  }
-
-  // The first filler of the lane that would be half done by `limit`, as an
-  // index; the number of fillers if there is none.
-  size_t FindFiller(uint32_t l, int64_t limit) {
-    const Lane& lane = lanes_[l];
-    for (size_t i = 0; i < std::min(lane.fillers.size(), kMaxFillersTried);
-         ++i) {
-      const uint32_t node = lane.fillers[i];
-      if (Left(lane.step, node) != 0) continue;
-      const int64_t start = std::max(lane.free, Ready(lane.step, node));
-      if (start + model_.compute[node].cpu_ns / 2 <= limit) return i;
-    }
-    return lane.fillers.size();
-  }
-
-  bool RunFiller(uint32_t l, int64_t limit) {
-    Lane& lane = lanes_[l];
-    const size_t i = FindFiller(l, limit);
-    if (i == lane.fillers.size()) return false;
-    const uint32_t node = lane.fillers[i];
-    lane.fillers.erase(lane.fillers.begin() + static_cast<ptrdiff_t>(i));
-    Run(l, node, std::max(lane.free, Ready(lane.step, node)));
-    return true;
-  }
-
-  // Lanes whose next op waits for a transfer that has not been issued do so
-  // until `until` at least.
-  bool RunFillerWhileWaiting(int64_t until) {
-    for (uint32_t l = 0; l < lanes_.size(); ++l) {
-      if (!lanes_[l].fillers.empty() && RunFiller(l, until)) return true;
-    }
-    return false;
   }
 
   // When all links of a class take the next transfer.
@@ -262,7 +207,7 @@ class Scheduler {
 
   // Issues a transfer; false if there is none to issue.
   bool Decide() {
-    if (step_ == spec_.steps) return false;
+    if (step_ == steps_) return false;
     std::vector<uint32_t> held;
     uint32_t chosen = Plan::kNone;
     int64_t at = 0;
@@ -275,7 +220,7 @@ class Scheduler {
       chosen = Plan::kNone;
     }
     for (uint32_t t : held) {
-      classes_[class_of_[t]].there.push({spec_.urgency[t], t});
+      classes_[class_of_[t]].there.push({urgency_[t], t});
     }
     if (chosen == Plan::kNone) return false;
     Issue(chosen, at);
@@ -289,7 +234,7 @@ class Scheduler {
       while (!each.coming.empty() && each.coming.top().first <= at) {
         const uint32_t t = each.coming.top().second;
         each.coming.pop();
-        each.there.push({spec_.urgency[t], t});
+        each.there.push({urgency_[t], t});
       }
       if (best == nullptr || each.there.top() < best->there.top()) {
         best = &each;
@@ -315,10 +260,10 @@ class Scheduler {
 
   void Issue(uint32_t t, int64_t at) {
     const JobModel::Transfer& transfer = model_.transfers[t];
-    const Issued issued = IssueTransfer(transfer, at, &links_, model_);
+    const int64_t done = IssueTransfer(transfer, at, &links_, model_);
     issued_[t] = true;
     ++num_issued_;
-    Start(step_, NodeOf(t), issued.issue, issued.done);
+    Start(step_, NodeOf(t), done);
     if (num_issued_ < model_.transfers.size()) return;
     ++step_;
     OpenStep();
@@ -326,7 +271,8 @@ class Scheduler {
 
   const JobModel& model_;
   const OutEdges& out_;
-  const ListScheduleSpec& spec_;
+  const std::vector<int64_t>& urgency_;
+  const uint32_t steps_;
   const uint32_t n_;
   std::vector<Lane> lanes_;
   std::vector<LinkState> links_;  // by role
@@ -341,15 +287,15 @@ class Scheduler {
   // By role: transfers by first need, and the first that is not issued.
   std::vector<std::vector<std::pair<uint32_t, uint32_t>>> needs_;
   std::vector<size_t> next_need_;
-  ListSchedule schedule_;
+  std::vector<uint32_t> sequence_;
 };
 
 }  // namespace
 
-absl::StatusOr<ListSchedule> ScheduleList(const JobModel& model,
-                                          const OutEdges& out,
-                                          const ListScheduleSpec& spec) {
-  return Scheduler(model, out, spec).Run();
+absl::StatusOr<std::vector<uint32_t>> ScheduleList(
+    const JobModel& model, const OutEdges& out,
+    const std::vector<int64_t>& urgency, uint32_t steps) {
+  return Scheduler(model, out, urgency, steps).Run();
 }
 
 }  // namespace commsched

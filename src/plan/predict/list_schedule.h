@@ -14,39 +14,25 @@ namespace commsched {
 // without it. kInternal if there is none. O(n + edges).
 absl::StatusOr<std::vector<uint32_t>> SequenceInKeyOrder(const JobModel& model);
 
-struct ListScheduleSpec {
-  // By transfer: of those that could go, the least goes; equal ones in key
-  // order.
-  std::vector<int64_t> urgency;
-  // Filler ops are put off to where their lane would wait.
-  bool delay_fillers = false;
-  // Steps to simulate; the last one is returned, so that what is carried over
-  // from step to step has had time to settle.
-  uint32_t steps = 1;
-};
-
-// One step, in an order in which everything comes after what it depends on.
-struct ListSchedule {
-  std::vector<uint32_t> sequence;  // all nodes
-  std::vector<int64_t> start;      // by node; of a transfer: its issue
-};
-
 // Simulates the job and decides, whenever a link comes free, which of the
 // transfers that are ready goes next. Compute lanes run in host order; a link
 // carries one transfer at a time (JobModel::Transfer::busy_ns), and the next is
 // issued launch_ns before it comes free, one after the other; the window holds;
-// all transfers of a step are issued before those of the next one.
+// all transfers of a step are issued before those of the next one. Returns the
+// nodes of one step, in an order in which everything comes after what it
+// depends on.
 //
 // The order of issue is legal as key order: every start follows the completion
 // of what it depends on, and no transfer passes one that is needed, in the
-// declared host order, before the other is due (order.h). So it is with the
-// host order of the model, and with that of the starts where fillers were
-// delayed.
+// declared host order, before the other is due (order.h).
 //
-// `out`: OutEdgesOf(model). kInternal if the transfers cannot go at all.
-absl::StatusOr<ListSchedule> ScheduleList(const JobModel& model,
-                                          const OutEdges& out,
-                                          const ListScheduleSpec& spec);
+// `out`: OutEdgesOf(model). `urgency`, by transfer: of those that could go, the
+// one with the least goes, equal ones in key order. `steps` are simulated, and
+// the last one is returned, so that what is carried over from step to step has
+// had time to settle. kInternal if the transfers cannot go at all.
+absl::StatusOr<std::vector<uint32_t>> ScheduleList(
+    const JobModel& model, const OutEdges& out,
+    const std::vector<int64_t>& urgency, uint32_t steps);
 
 // What of a link counts when a given sequence is played.
 enum class LinkUse : uint8_t {
@@ -56,8 +42,8 @@ enum class LinkUse : uint8_t {
 };
 
 struct Played {
-  // By node, in the last step, from its beginning: when all that it needs was
-  // complete, when it started, of a transfer its issue, and ended.
+  // By node, from the beginning of the last step: when all that it needs was
+  // complete, when it started (a transfer: when it was issued), when it ended.
   std::vector<int64_t> ready;
   std::vector<int64_t> start;
   std::vector<int64_t> end;

@@ -97,7 +97,7 @@ class Player {
       LinkState& link = links_[side.role];
       issue = std::max({issue, link.issuer_free(), link.RoomForLaunch()});
     }
-    end_[node] = IssueTransfer(transfer, issue, &links_, model_).done;
+    end_[node] = IssueTransfer(transfer, issue, &links_, model_);
     start_[node] = issue;
   }
 
@@ -114,8 +114,8 @@ class Player {
 
 }  // namespace
 
-Issued IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
-                     std::vector<LinkState>* links, const JobModel& model) {
+int64_t IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
+                      std::vector<LinkState>* links, const JobModel& model) {
   int64_t begin = 0;
   for (const JobModel::Side& side : model.SidesOf(transfer)) {
     LinkState& link = (*links)[side.role];
@@ -132,7 +132,7 @@ Issued IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
     (*links)[side.role].Issue(issue + transfer.overhead_ns, off_link, done,
                               transfer.bytes);
   }
-  return {issue, done};
+  return done;
 }
 
 Played PlaySequence(const JobModel& model,
