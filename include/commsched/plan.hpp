@@ -62,7 +62,7 @@ class Plan : public internal::Handle<commsched_plan_t, commsched_plan_destroy> {
     const auto code = commsched_plan_explain(get(), format, &text);
     return internal::StringOf(code, text);
   }
-  /// By itself; of several roles: commsched_plan_describe().
+  /// Describes this plan alone; commsched_plan_describe() takes several roles.
   Result<std::string> Describe(
       commsched_format_t format = COMMSCHED_TEXT) const {
     const commsched_plan_t* plan = get();

@@ -87,9 +87,9 @@ absl::Status RequireNonNull(std::initializer_list<Argument> arguments);
 // kInvalidArgument unless `array` is there or `count` is 0.
 absl::Status RequireArray(const char* name, const void* array, uint64_t count);
 
-// Of two fields of a struct: kInvalidArgument if only one of them is set. Who
-// gives an array there has forgotten its count, and would not notice that it is
-// ignored; an empty list that is passed to a function is no such mistake.
+// kInvalidArgument if only one of two fields of a struct is set. Who gives an
+// array there has forgotten its count, and would not notice that it is ignored;
+// an empty list that is passed to a function is no such mistake.
 absl::Status RequireArrayField(const char* name, const void* array,
                                const char* count_name, uint64_t count);
 

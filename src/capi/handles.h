@@ -79,7 +79,7 @@ struct commsched_trace {
   mutable commsched::Mutex mu;
   mutable bool has_steps ABSL_GUARDED_BY(mu) = false;
   mutable std::vector<commsched::StepMetrics> steps ABSL_GUARDED_BY(mu);
-  // Of these steps; empty until asked for.
+  // The blame of these steps; empty until asked for.
   mutable std::vector<commsched::StepBlame> blames ABSL_GUARDED_BY(mu);
 };
 

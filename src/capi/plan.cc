@@ -50,7 +50,7 @@ commsched_plan_info_t ToPlanInfo(const Plan& plan) {
   }
   for (const Launch& launch : plan.launches) {
     info.num_waits += launch.waits.size();
-    // Of a collective in pieces, once.
+    // A collective in pieces counts once.
     if (launch.piece.index == 0) {
       info.num_collectives += launch.members.size();
     }

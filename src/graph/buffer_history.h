@@ -39,7 +39,7 @@ class BufferHistory {
 
   explicit BufferHistory(uint64_t count) : count_(count) {}
 
-  // Before the first access. All accesses will be to regions of `grid`.
+  // Call it before the first access. All accesses are to regions of `grid`.
   void UseGrid(TileGrid grid);
 
   void Read(Extent extent, Time now, std::vector<Conflict>& conflicts);
@@ -75,7 +75,7 @@ class BufferHistory {
     Time writer = kNever;
     absl::InlinedVector<Time, 4> readers;  // since `writer`, increasing
   };
-  // By the offset of the first element; a piece ends where the next begins.
+  // Keyed by the first element's offset; a piece ends where the next begins.
   using Pieces = absl::btree_map<uint64_t, Cell>;
 
   struct Gridded {

@@ -51,8 +51,8 @@ uint64_t PartCount(const Graph& graph, const CollectiveSpec& spec);
 // (n-1)/n, twice that of kAllReduce, all of kSend and kRecv.
 double LinkShare(CollectiveKind kind, int n);
 
-// Of a kAllToAll among `n` ranks with `counts`: the elements that the busiest
-// rank sends to others, or receives from them.
+// The elements that the busiest of `n` ranks sends to others, or receives from
+// them, in a kAllToAll with `counts`.
 double BusiestElements(absl::Span<const uint64_t> counts, int n);
 
 }  // namespace commsched

@@ -118,7 +118,7 @@ class Inference {
     within_.reserve(3 * size_t{num_ops_});
     within_end_.reserve(num_ops_);
     for (uint32_t i = 0; i < num_ops_; ++i) WalkFirstIteration(OpId(i));
-    // About as many cross the boundary.
+    // About as many edges cross the boundary between steps.
     result_.edges.reserve(2 * within_.size());
     result_.first.reserve(size_t{num_ops_} + 1);
     for (uint32_t i = 0; i < num_ops_; ++i) WalkSecondIteration(OpId(i));

@@ -31,7 +31,7 @@ bool WritesAllOnly(const Graph& graph, const Access& access) {
            region.count == graph.buffer(access.buffer).count));
 }
 
-// Of the buffers in groups that some op accesses, by group and time.
+// Returns the stays of grouped buffers that an op accesses, by group and time.
 std::vector<Stay> StaysOf(const Graph& graph) {
   std::vector<Stay> of_buffer(graph.buffers().size());
   for (uint32_t i = 0; i < graph.ops().size(); ++i) {

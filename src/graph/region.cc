@@ -32,9 +32,9 @@ bool RangeMeets(uint64_t begin, uint64_t end, const Extent& tile) {
   return row < tile.rows && tile.offset + row * tile.stride < end;
 }
 
-// Of equal stride, `a` not after `b`. Row i of `a` meets row j of `b` only if
-// i - j is one of two neighbouring numbers, and not negative as a row has
-// elements of at most one stride.
+// `a` and `b` have the same stride, and `a` does not begin after `b`. Row i of
+// `a` meets row j of `b` only if i - j is one of two neighbouring numbers, and
+// not negative, as a row has elements of at most one stride.
 bool EqualStridesMeet(const Extent& a, const Extent& b) {
   const uint64_t ahead = (b.offset - a.offset) / a.stride;  // whole rows
   const uint64_t shift = (b.offset - a.offset) % a.stride;

@@ -17,7 +17,7 @@ struct Extent {
   uint64_t stride = 0;  // at least `count` if there are several rows
 
   uint64_t elements() const { return rows * count; }
-  // After the last element.
+  // The element after the last.
   uint64_t end() const { return offset + (rows - 1) * stride + count; }
 };
 

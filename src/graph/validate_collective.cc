@@ -304,7 +304,7 @@ absl::Status ValidateLossy(const Subject& s) {
     case DType::kI32:
     case DType::kI64:
     case DType::kU8:
-    // Not in graphs.
+    // Graphs do not take these types.
     case DType::kI16:
     case DType::kU16:
     case DType::kU32:

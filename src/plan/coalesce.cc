@@ -122,7 +122,7 @@ class JobCoalescer {
     return obstacle;
   }
 
-  // Whatever the role.
+  // Whether costs decided, which are the same for all roles.
   static bool IsOfCost(End end) {
     return end == End::kUnknownCost || end == End::kTooLittle ||
            end == End::kCosts || end == End::kNotShorter || end == End::kNoRoom;

@@ -34,7 +34,7 @@ bool SideIsCoded(const Graph& graph, const Access& access) {
          graph.buffer(access.buffer).ownership != Ownership::kLateBound;
 }
 
-// For people.
+// `bytes`, or UINT64_MAX if they are more: enough for messages.
 uint64_t Clamped(absl::uint128 bytes) {
   return absl::Uint128High64(bytes) != 0 ? UINT64_MAX
                                          : absl::Uint128Low64(bytes);

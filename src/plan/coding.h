@@ -21,7 +21,7 @@ uint64_t EncodedBytes(const CodecModel& codec, uint64_t count);
 bool MayBeCoded(const Graph& graph, const CollectiveSpec& spec,
                 const CodecModel& codec);
 
-// Over the busiest direction of any host's link.
+// Bytes over the busiest direction of any host's link.
 struct CodingBytes {
   uint64_t plain = 0;
   uint64_t coded = 0;

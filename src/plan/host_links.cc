@@ -12,7 +12,7 @@ constexpr uint64_t kPartialBytes = 4;  // f32, of all types that are encoded
 
 struct HostSends {
   uint64_t ranks = 0;
-  // For a rank elsewhere, of an element.
+  // Bytes per element that go to a rank of another host.
   uint64_t bytes_16 = 0;
   uint64_t bytes_32 = 0;
 };

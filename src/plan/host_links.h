@@ -8,8 +8,8 @@
 
 namespace commsched {
 
-// Of the busiest direction of any host's link, in a reduce-scatter of all ranks
-// of a job, per element of a part.
+// What the busiest direction of any host's link carries in a reduce-scatter of
+// all ranks of a job, per element of a part.
 struct HostLinks {
   uint64_t num_ranks = 0;  // 0: nothing is known
   uint64_t elements = 0;   // if every rank sends each other one its part

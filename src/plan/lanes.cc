@@ -31,7 +31,7 @@ class InEdge {
   int distance() const { return static_cast<int>(bits_ >> 34 & 1); }
   WaitCause cause() const { return static_cast<WaitCause>(bits_ & 3); }
 
-  // Whatever the cause.
+  // The causes may differ.
   bool SameAs(InEdge other) const {
     return from() == other.from() && distance() == other.distance();
   }
@@ -99,7 +99,7 @@ class WaitAssigner {
  private:
   using ClockEntry = uint32_t;  // nodes of the lane, counted over two steps
 
-  // Of several waits, what the two that know most of a lane know, and the one.
+  // How much of a lane the wait that knows most of it knows, and the next.
   struct Best {
     static constexpr size_t kNobody = ~size_t{0};
     ClockEntry count = 0, next = 0;
@@ -230,7 +230,7 @@ class WaitAssigner {
     SortUnique(&to.needs);
   }
 
-  // Of the same step.
+  // Visits the producers of the same step.
   template <typename Visitor>
   void ForEachProducer(uint32_t p, Visitor visit) const {
     for (uint32_t e = first_edge_[p]; e < first_edge_[p + 1]; ++e) {
@@ -330,8 +330,8 @@ class WaitAssigner {
     const ClockEntry own = CountOf(step, p);
     ClockEntry* lane_end = LaneEnd(step, slot.lane);
     if (!IsCompute(p)) {
-      // In order: all that completed before on the lane is known, and so is
-      // what it knew.
+      // A lane runs in order: all that completed before on it is known, and so
+      // is what that knew.
       Join(lane_end);
       if (step == 1) Join(LaneEnd(0, slot.lane));
       start_[slot.lane] = own;

@@ -85,7 +85,7 @@ class MergeClock {
   struct Free {
     int64_t issuer_ns = 0;
     int64_t link_ns = 0;
-    // Of the launch before.
+    // These two are of the launch before.
     int64_t ready_ns = 0;
     int64_t busy_ns = 0;
   };

@@ -13,8 +13,9 @@ namespace {
 // A consumer in the step after: its slack is known from the round before.
 constexpr int kRounds = 2;
 
-// By node, the latest ends: backwards from what has to start when it does, the
-// first op of each lane and the first transfer of each link in the next step.
+// Finds by when each node has to end. It goes backwards from what has to start
+// when it does: the first op of each lane and the first transfer of each link
+// in the next step.
 class LatestEnds {
  public:
   struct Ends {
@@ -87,7 +88,7 @@ class LatestEnds {
     }
   }
 
-  // Also makes `node` what its lane, or links, make room for.
+  // Also has the lane of `node`, or its links, make room for it.
   int64_t LatestStart(uint32_t node) {
     int64_t& end = latest_[node];
     need_[node] = end;
@@ -141,7 +142,7 @@ bool IsUnknown(const RoleDraft& draft, OpId op) {
 class UnknownCounts {
  public:
   explicit UnknownCounts(const RoleDraft& draft) : draft_(draft) {
-    // Of this step and the next.
+    // Host order is gone through twice: for this step and the next.
     const PlannedOrder& order = *draft.order;
     const size_t num_host = order.host.size();
     before_.resize(2 * num_host + 1, 0);

@@ -36,9 +36,9 @@ struct MergeItem {
   uint32_t num_sides = 0;
 };
 
-// Of a transfer in one of its roles: compute ops without a cost, in host order,
-// before it is due and before its first consumer, of this step or the next.
-// With Schedule::kSerial all ops are such, and no consumer counts.
+// How many compute ops without a cost come, in the host order of one role,
+// before a transfer is due and before its first consumer, in this step or the
+// next. With Schedule::kSerial all ops count, and no consumer does.
 struct UnknownOps {
   uint32_t before_due = 0;
   uint32_t before_need = 0;
@@ -60,14 +60,14 @@ class MergeTimes {
 
   int64_t step_ns() const { return step_ns_; }
   const JobModel& model() const { return model_; }
-  // Of the collective, send or receive `op`.
+  // The item that the collective, send or receive `op` is in.
   const MergeItem& Of(RoleOp op) const {
     return items_[item_of_op_[op.role][op.op.value()]];
   }
   absl::Span<const JobModel::Side> SidesOf(const MergeItem& item) const {
     return {&model_.sides[item.first_side], item.num_sides};
   }
-  // By side.
+  // One entry per side of the item.
   absl::Span<const UnknownOps> UnknownOf(const MergeItem& item) const {
     return {&unknown_[item.first_side], item.num_sides};
   }

@@ -15,9 +15,9 @@
 namespace commsched {
 namespace {
 
-// Beyond this FitBySize takes too long.
+// FitBySize takes too long beyond this.
 constexpr size_t kMaxFitBySize = 4096;
-// As it does in each try of FitWithRest.
+// It takes too long beyond this in each try of FitWithRest.
 constexpr size_t kMaxRestingBySize = 256;
 
 constexpr uint64_t kMaxArenaBytes = std::numeric_limits<int64_t>::max();
@@ -99,8 +99,8 @@ class Placer {
     if (slots.size() > kMaxFitBySize) return fit;
     Fit tighter = FitBySize(slots);
     if (tighter.bytes < fit.bytes) fit = std::move(tighter);
-    // In order of time a place group keeps its memory between two stays, so
-    // that few plans with groups fit in that order.
+    // Placed in order of time, a place group keeps its memory between two
+    // stays, so that few plans with groups fit.
     const bool rests = graph_.has_place_groups() && fit.bytes <= limit;
     return rests ? FitWithRest(std::move(fit), limit) : fit;
   }

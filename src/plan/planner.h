@@ -16,8 +16,8 @@ namespace commsched {
 // times as long as planning does.
 inline constexpr size_t kMaxOpsCompared = 4096;
 
-// By cost: how often launches are limited, each time to half as much, from half
-// the arena on, where it has no room for them.
+// Where the arena has no room for launches merged by cost, they are limited
+// this often, to half the arena first and each time to half as much.
 inline constexpr int kMaxArenaTries = 4;
 
 // Runs the passes, one file each: roles, order, coalesce, partition,

@@ -26,7 +26,7 @@ class RoleCoalescer {
   struct Obstacle {
     LaunchReason::End end = LaunchReason::End::kNone;
     OpId needer;
-    // By cost: what merging saves and costs, and what it comes to.
+    // What merging by cost saves and costs, and what it comes to.
     int64_t saved_ns = 0;
     int64_t late_ns = 0;
     int64_t merged_ns = 0;
@@ -44,7 +44,7 @@ class RoleCoalescer {
   // of it; null: only limits count.
   absl::StatusOr<Obstacle> Decide(OpId op, const Obstacle& illegal,
                                   const Obstacle* by_cost) const;
-  // Of the sends and receives of this role in one event.
+  // Why sends and receives of this role in one event do not go together.
   Obstacle NotOfTick(absl::Span<const RoleOp> event) const;
 
   // Decides the way of the open launch, which `next` does not join.
@@ -56,8 +56,8 @@ class RoleCoalescer {
 
   // Whether all members leave every way open.
   bool LeavesChoice(OpId op) const { return ways_.LeavesChoice(op); }
-  // For launches that another role cannot send in place: members in key order,
-  // as a list or packed.
+  // Puts the members of launches that another role cannot send in place in key
+  // order, as a list or packed.
   void TakeApart(absl::Span<Launch* const> launches) const;
 
   std::vector<Launch>& launches() { return launches_; }

@@ -16,7 +16,7 @@
 namespace commsched {
 namespace {
 
-// Of one role on one group, in one direction, to or from one offset.
+// Sends or receives of one role on one group that have one peer offset.
 struct Route {
   uint32_t role = 0;
   GroupId group;

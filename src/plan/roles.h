@@ -23,7 +23,7 @@ inline constexpr size_t kMaxRoles = 512;
 // the same.
 struct RoleSpec {
   const Graph* graph = nullptr;  // outlives the call
-  // By GroupId: the role at each position of the group; an empty entry, or none
+  // By GroupId, the role at each position of the group; an empty entry, or none
   // at all, means that all its members are of this role. A group of two graphs
   // is the same if name, size and roles are.
   std::vector<std::vector<uint32_t>> role_of_member;
@@ -58,7 +58,7 @@ class Meetings {
   uint32_t EventOf(uint32_t number) const { return event_[number]; }
 
   void Join(RoleOp a, RoleOp b);
-  // After the last Join, before the first EventOf.
+  // Call it after the last Join and before the first EventOf.
   void Settle();
 
  private:

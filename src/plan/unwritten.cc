@@ -24,7 +24,7 @@ struct Elements {
 struct Use {
   OpId op;
   const Access* access = nullptr;
-  // Of an all-gather in place: the part of the output that is its input.
+  // The part of an in-place all-gather's output that is its input.
   const Access* except = nullptr;
 };
 
@@ -240,7 +240,7 @@ class BufferCheck {
 
 absl::Status CheckOwnedReads(const Graph& graph,
                              const std::vector<std::vector<int>>& positions) {
-  // By BufferId: not OWNED, or written as a whole, so that nothing is missing.
+  // By BufferId, whether nothing is missing: not OWNED, or written as a whole.
   std::vector<bool> fine;
   for (const Buffer& buffer : graph.buffers()) {
     fine.push_back(buffer.ownership != Ownership::kOwned);

@@ -12,8 +12,8 @@
 namespace commsched {
 namespace {
 
-// As part of a quoted label. In a record, braces, bars and angle brackets have
-// a meaning as well.
+// Escapes `text` for a quoted label. In a record, braces, bars and angle
+// brackets have a meaning as well.
 std::string Escaped(absl::string_view text) {
   std::string escaped;
   for (const char c : text) {

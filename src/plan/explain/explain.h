@@ -8,7 +8,7 @@
 
 namespace commsched {
 
-// With what the backend of a session says of it.
+// Tells the plan, with what the backend of a session says of it.
 std::string ExplainText(const Plan& plan, const BackendReport& report = {});
 std::string ExplainJson(const Plan& plan, const BackendReport& report = {});
 

@@ -14,8 +14,8 @@ namespace commsched {
 
 using Fingerprint = std::array<uint8_t, 16>;  // XXH3-128, big endian
 
-// Over the canonical plan without predictions: options, groups, buffers, nodes,
-// launches with members and symbolic regions, waits, placements.
+// Hashes the canonical plan without predictions: options, groups, buffers,
+// nodes, launches with members and symbolic regions, waits, placements.
 Fingerprint FingerprintOf(const Plan& plan);
 
 // Fills group_fingerprints and group_sends of the plans of a job, by role. A

@@ -11,7 +11,7 @@
 namespace commsched {
 namespace {
 
-// Beyond kMaxStepNs, where CheckProfile refuses, only the size counts.
+// Times beyond kMaxStepNs, which CheckProfile refuses, only have to stay large.
 int64_t Rounded(double ns) {
   return static_cast<int64_t>(std::llround(std::min(ns, 9e18)));
 }

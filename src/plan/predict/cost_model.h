@@ -14,8 +14,8 @@ namespace commsched {
 // one more pass of its transfer loop.
 inline constexpr int64_t kMemberOverheadNs = 1000;
 
-// About 115 days. A simulation sums the times of SteadyState::kMaxSteps steps
-// and some more; those stay within int64_t.
+// This is about 115 days. A simulation sums the times of
+// SteadyState::kMaxSteps steps and some more; those stay within int64_t.
 inline constexpr double kMaxStepNs = 1e16;
 
 // Bytes that the collectives of a step move, an exbibyte: sums over a few steps
@@ -52,13 +52,13 @@ int64_t LinkNs(CollectiveKind kind, int group_size, uint64_t bytes,
                const CostProfile& profile);
 int64_t LinkNs(const Graph& graph, const CollectiveSpec& spec,
                const CostProfile& profile);
-// Of a launch, per direction: a list takes the latency once; sends and receives
-// of one pipeline tick go both ways at once.
+// The time of a launch on the link, per direction: a list takes the latency
+// once; sends and receives of one pipeline tick go both ways at once.
 int64_t LinkNs(const Graph& graph, const Launch& launch,
                const CostProfile& profile);
 
-// Of LinkNs(), for how long the link carries nothing else: without the latency,
-// in which the transfers behind it are under way.
+// The part of LinkNs() in which the link carries nothing else: without the
+// latency, in which the transfers behind it are under way.
 int64_t BusyNs(const Graph& graph, const CollectiveSpec& spec,
                const CostProfile& profile);
 int64_t BusyNs(const Graph& graph, const Launch& launch,
@@ -71,7 +71,7 @@ int64_t BusyNs(const Graph& graph, const Launch& launch,
 // What a launch moves over the busier direction of a rank's link.
 double LinkBytes(const Graph& graph, const Launch& launch);
 
-// Before the link: the launch itself, its further members, staging copies.
+// Time before the link: the launch itself, its further members, staging copies.
 int64_t OverheadNs(const Graph& graph, const Launch& launch,
                    const CostProfile& profile);
 

@@ -119,7 +119,7 @@ class RoleClock {
   uint32_t next_ = 0;  // position
 };
 
-// As Playback: the launch of the lowest key, in all roles that have it.
+// Runs the launch of the lowest key, in all roles that have it, as Playback.
 bool RunNextLaunch(std::vector<RoleClock>* roles) {
   uint64_t key = kNoKey;
   std::vector<uint64_t> keys;

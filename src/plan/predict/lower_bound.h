@@ -27,7 +27,7 @@ std::vector<LowerBound> LowerBoundsOf(absl::Span<const PlayedRole> roles);
 // LowerBound::compute_ns alone.
 int64_t ComputeBound(const Plan& plan, const CostProfile& profile);
 
-// Of one role.
+// The bound of one role by itself.
 LowerBound LowerBoundOf(const Plan& plan, const CostProfile& profile);
 
 }  // namespace commsched

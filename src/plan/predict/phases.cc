@@ -50,8 +50,8 @@ Lane BusiestLane(const Plan& plan, const CostProfile& profile) {
   return lane;
 }
 
-// For each launch the latest op of the lane that it follows and the earliest
-// that follows it, directly or through other launches.
+// Finds for each launch the latest op of the lane that it follows and the
+// earliest that follows it, directly or through other launches.
 std::vector<Confined> Confine(const Plan& plan, const CostProfile& profile,
                               const Lane& lane) {
   const int64_t m = static_cast<int64_t>(lane.cpu_ns.size());
@@ -144,9 +144,9 @@ class PhaseTable {
 
   size_t num_cuts() const { return cuts_.size(); }
 
-  // From the start of the op at cut `a` to the start of the op `k` cuts further
-  // on, around the cycle. The first op runs before the phase's launches, which
-  // need it.
+  // The time from the start of the op at cut `a` to that of the op `k` cuts
+  // further on, around the cycle. The first op runs before the phase's
+  // launches, which need it.
   int64_t Ns(size_t a, size_t k) const {
     const int64_t begin = cuts_[a];
     const int64_t cpu = cpu_before_[Position(a, k)] - cpu_before_[begin];

@@ -53,7 +53,7 @@ class Playback {
 
   size_t num_roles() const { return roles_.size(); }
   const Sequence& sequence(size_t role) const { return roles_[role].sequence; }
-  // To arrival.
+  // Time to arrival.
   int64_t link_ns(size_t role, uint32_t launch) const {
     return roles_[role].link_ns[launch];
   }

@@ -90,7 +90,7 @@ class RoleView {
         wire_.push_back({times.begin_ns, times.off_link_ns});
       }
     }
-    // Of all steps: a launch may be hidden under the next one's.
+    // All steps count: a launch may be hidden under the compute of the next.
     compute_ = BusyTime(std::move(all));
   }
 

@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<Prediction>> PredictJob(
 // Prediction::step_ns of the same, for less.
 absl::StatusOr<int64_t> PredictStep(absl::Span<const PlayedRole> roles);
 
-// Of one role, as if none kept it waiting.
+// Predicts one role as if no other kept it waiting.
 absl::StatusOr<Prediction> Predict(const Plan& plan,
                                    const CostProfile& profile);
 

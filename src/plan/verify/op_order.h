@@ -35,7 +35,7 @@ class OpOrder {
 
  private:
   bool AllOrdered(OpId from, OpId to, int distance);
-  // Several: the pieces of a split collective.
+  // There are several for a split collective, one per piece.
   std::vector<uint32_t> PositionsOf(OpId op) const;
   NodeRef NodeOf(OpId op) const;
 

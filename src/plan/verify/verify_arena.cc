@@ -26,8 +26,8 @@ struct Visit {
   uint32_t position = 0;
   uint32_t occupant = 0;
   bool fresh = false;  // writes all of it and reads nothing
-  // Not the first piece of the split collective that it belongs to. It writes
-  // the rest of what the first one has taken over.
+  // A piece of a split collective other than the first. It writes the rest of
+  // what the first one has taken over.
   bool later_piece = false;
 };
 

@@ -64,8 +64,8 @@ class HazardVerifier {
     KeptAccess access;
   };
 
-  // By buffer; of one in declared order, of one op the reads first. One pass
-  // over the ops, as those of a large graph are far more than any cache holds.
+  // Sorts accesses by buffer, then in declared order, the reads of an op first.
+  // One pass over the ops, as a large graph has far more than any cache holds.
   void Collect() {
     std::vector<Found> found;
     found.reserve(4 * graph_.ops().size());
@@ -107,7 +107,7 @@ class HazardVerifier {
         {access.buffer, {.op = op, .writes = writes, .part = part}});
   }
 
-  // Of a range or tile.
+  // The region is a range or a tile.
   static Part PartOf(const Region& region) {
     Part part{.begin = region.offset, .end = region.offset + region.count};
     if (region.kind == RegionKind::kTile) {
@@ -144,7 +144,7 @@ class HazardVerifier {
         std::any_of(kept.begin(), kept.end(),
                     [](const KeptAccess& access) { return access.writes; });
     if (!written) return absl::OkStatus();
-    // Most buffers.
+    // Most buffers end here.
     if (AreAlike(buffer, kept)) return CheckElement(buffer, kept);
     std::vector<BufferAccess>& accesses = at_hand_;
     accesses.clear();
@@ -279,7 +279,7 @@ class HazardVerifier {
   std::vector<uint32_t> first_access_;  // by BufferId, and the end
   std::vector<Part> parts_;             // of those that are not the whole
   std::vector<ExplicitEdge> after_;     // those in Op::after
-  // Of the buffer at hand.
+  // Both are of the buffer at hand.
   std::vector<BufferAccess> at_hand_;
   std::vector<KeptAccess> at_element_;
   Segment element_;

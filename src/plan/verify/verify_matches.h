@@ -22,9 +22,9 @@ struct RoleLaunch {
 // Which launches of the roles of a job meet, so that none completes before all
 // are issued.
 struct RoleMatches {
-  // Of collectives on communicators of several roles.
+  // Each is a collective on a communicator of several roles.
   std::vector<std::vector<RoleLaunch>> collectives;
-  // Of sends and receives, by role and launch: those at the other ends.
+  // By role and launch of a send or receive: those at the other ends.
   std::vector<std::vector<std::vector<RoleLaunch>>> peers;
 };
 
@@ -34,7 +34,7 @@ struct RoleMatches {
 absl::StatusOr<RoleMatches> MatchRoles(absl::Span<const RoleSpec> roles,
                                        absl::Span<const Plan* const> plans);
 
-// For messages.
+// The name that messages have for a launch.
 std::string NameOf(RoleLaunch at, absl::Span<const Plan* const> plans);
 template <typename... Parts>
 absl::Status RolesError(const Parts&... parts) {

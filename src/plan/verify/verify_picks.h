@@ -12,8 +12,8 @@ namespace commsched {
 struct Part {
   uint64_t begin = 0;
   uint64_t end = 0;
-  // Of a tile with gaps, else 0: the range from its first element to its last
-  // has rows of `row_count` every `stride`.
+  // Set for a tile with gaps, else 0: the range from its first element to its
+  // last has rows of `row_count` every `stride`.
   uint64_t row_count = 0;
   uint64_t stride = 0;
 
@@ -23,14 +23,14 @@ struct Part {
   }
 };
 
-// By one op.
+// An access by one op.
 struct BufferAccess : Part {
   uint32_t op = 0;
   bool writes = false;
 };
 
-// Beyond this a buffer's tiles count as the ranges that they span. Far more
-// than the cells up to which dependencies are inferred exactly.
+// Beyond this a buffer's tiles count as the ranges that they span. It is far
+// more than the cells up to which dependencies are inferred exactly.
 inline constexpr size_t kMaxPicks = 65536;
 
 // Elements of a buffer of `count` so that any accesses that meet in an element

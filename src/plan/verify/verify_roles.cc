@@ -69,7 +69,7 @@ class RoleEvents {
   }
 
  private:
-  // Per role host calls, then issues, then completions; at last the meetings.
+  // Numbers the host calls, issues and completions of each role, then meetings.
   void NumberEvents() {
     for (const Plan* plan : plans_) {
       base_.push_back(num_events_);
