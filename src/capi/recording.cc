@@ -259,33 +259,19 @@ commsched_status_t commsched_recording_step_end(
 commsched_status_t commsched_recording_before(commsched_recording_t* recording,
                                               commsched_op_id_t op,
                                               commsched_stream_t stream) {
-  return AtBoundary([&]() -> absl::Status {
-    if (ABSL_PREDICT_FALSE(recording == nullptr)) {
-      return RequireNonNull({{"recording", recording}});
-    }
-    commsched::Stream* const known =
-        commsched::KnownStream(stream, recording->context->device());
-    if (ABSL_PREDICT_FALSE(known == nullptr)) {
-      return commsched::StreamError(stream);
-    }
-    return recording->recording->Before(op, known);
-  });
+  return commsched::OnStream("recording", recording, stream,
+                             [&](commsched::Stream* known) {
+                               return recording->recording->Before(op, known);
+                             });
 }
 
 commsched_status_t commsched_recording_after(commsched_recording_t* recording,
                                              commsched_op_id_t op,
                                              commsched_stream_t stream) {
-  return AtBoundary([&]() -> absl::Status {
-    if (ABSL_PREDICT_FALSE(recording == nullptr)) {
-      return RequireNonNull({{"recording", recording}});
-    }
-    commsched::Stream* const known =
-        commsched::KnownStream(stream, recording->context->device());
-    if (ABSL_PREDICT_FALSE(known == nullptr)) {
-      return commsched::StreamError(stream);
-    }
-    return recording->recording->After(op, known);
-  });
+  return commsched::OnStream("recording", recording, stream,
+                             [&](commsched::Stream* known) {
+                               return recording->recording->After(op, known);
+                             });
 }
 
 commsched_status_t commsched_recording_submit(commsched_recording_t* recording,

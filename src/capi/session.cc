@@ -258,39 +258,22 @@ commsched_status_t commsched_session_step_end(commsched_session_t* session) {
   });
 }
 
-// before and after are called for every op of every step: some comparisons, one
-// virtual call, and a message only on failure.
-
 commsched_status_t commsched_session_before(commsched_session_t* session,
                                             commsched_op_id_t op,
                                             commsched_stream_t stream) {
-  return AtBoundary([&]() -> absl::Status {
-    if (ABSL_PREDICT_FALSE(session == nullptr)) {
-      return RequireNonNull({{"session", session}});
-    }
-    commsched::Stream* known =
-        commsched::KnownStream(stream, session->context->device());
-    if (ABSL_PREDICT_FALSE(known == nullptr)) {
-      return commsched::StreamError(stream);
-    }
-    return session->session->Before(commsched::OpId(op), known);
-  });
+  return commsched::OnStream(
+      "session", session, stream, [&](commsched::Stream* known) {
+        return session->session->Before(commsched::OpId(op), known);
+      });
 }
 
 commsched_status_t commsched_session_after(commsched_session_t* session,
                                            commsched_op_id_t op,
                                            commsched_stream_t stream) {
-  return AtBoundary([&]() -> absl::Status {
-    if (ABSL_PREDICT_FALSE(session == nullptr)) {
-      return RequireNonNull({{"session", session}});
-    }
-    commsched::Stream* known =
-        commsched::KnownStream(stream, session->context->device());
-    if (ABSL_PREDICT_FALSE(known == nullptr)) {
-      return commsched::StreamError(stream);
-    }
-    return session->session->After(commsched::OpId(op), known);
-  });
+  return commsched::OnStream(
+      "session", session, stream, [&](commsched::Stream* known) {
+        return session->session->After(commsched::OpId(op), known);
+      });
 }
 
 commsched_status_t commsched_session_after_bound(

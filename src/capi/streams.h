@@ -7,6 +7,7 @@
 #include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "capi/boundary.h"
 #include "capi/context.h"
 #include "commsched/stream.h"
 #include "device/host_device.h"
@@ -43,6 +44,22 @@ inline Stream* KnownStream(const commsched_stream_t& stream, Device* device) {
 
 absl::StatusOr<Stream*> StreamOf(const commsched_stream_t& stream,
                                  Device* device);
+
+// Runs `call` with the stream of the session or recording `handle`, which
+// messages call `name`. before and after come here for every op of every step:
+// this is some comparisons, and a message only on failure.
+template <typename Handle, typename Call>
+commsched_status_t OnStream(const char* name, Handle* handle,
+                            const commsched_stream_t& stream, Call&& call) {
+  return AtBoundary([&]() -> absl::Status {
+    if (ABSL_PREDICT_FALSE(handle == nullptr)) {
+      return RequireNonNull({{name, handle}});
+    }
+    Stream* const known = KnownStream(stream, handle->context->device());
+    if (ABSL_PREDICT_FALSE(known == nullptr)) return StreamError(stream);
+    return call(known);
+  });
+}
 
 }  // namespace commsched
 
