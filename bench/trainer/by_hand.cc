@@ -72,8 +72,9 @@ void ByHandRank::LayOut() {
   for (size_t p = 0; p < parameters_.size(); ++p) {
     Memory& memory = memory_[layout_.slots[p].bucket];
     float* values = memory.parameters.data() + layout_.slots[p].offset;
-    trainer::InitializeParameter(model.parameters[p],
-                                 static_cast<uint64_t>(options_.seed), values);
+    const trainer::ParameterSpec& spec = model.parameters[p];
+    trainer::InitializeRange(spec, static_cast<uint64_t>(options_.seed), 0,
+                             spec.count, values);
     values_.push_back(values);
     gradients_.push_back(memory.gradients.data() + layout_.slots[p].offset);
   }

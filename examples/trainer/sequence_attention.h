@@ -42,9 +42,6 @@ class SequenceAttention {
 
  private:
   commsched_attention_kernels_t Kernels();
-  bool Has(int module) const {
-    return attention_ != nullptr && gpt_->architecture().is_attention(module);
-  }
 
   Handle<commsched_attention_t, commsched_attention_destroy> attention_;
   Gpt* gpt_ = nullptr;

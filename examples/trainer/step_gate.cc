@@ -1,4 +1,4 @@
-#include "examples/trainer/job_gate.h"
+#include "examples/trainer/step_gate.h"
 
 #include <algorithm>
 #include <chrono>
@@ -21,8 +21,8 @@ constexpr size_t kManyRanks = 64;
 constexpr milliseconds kParting{500};
 
 // Of the first rank that has been asked; 0: none has.
-int SignalOf(const std::vector<JobGate::Shown>& ranks) {
-  for (const JobGate::Shown& rank : ranks) {
+int SignalOf(const std::vector<StepGate::Shown>& ranks) {
+  for (const StepGate::Shown& rank : ranks) {
     if (rank.signal != 0) return rank.signal;
   }
   return 0;
@@ -30,19 +30,19 @@ int SignalOf(const std::vector<JobGate::Shown>& ranks) {
 
 }  // namespace
 
-JobGate::JobGate(int64_t first, int64_t end, const std::atomic<int>* request,
-                 Meet meet)
+StepGate::StepGate(int64_t first, int64_t end, const std::atomic<int>* request,
+                   Meet meet)
     : planned_end_(end),
+      request_(request),
       meet_(std::move(meet)),
-      end_(end),
-      begun_(first),  // Always taken.
-      agreed_end_(end) {
-  if (request != nullptr) {
-    thread_ = std::thread([this, request] { Watch(*request); });
+      next_(first + 1),  // The first is always taken.
+      end_(end) {
+  if (request != nullptr && meet_ != nullptr) {
+    thread_ = std::thread([this] { Watch(); });
   }
 }
 
-JobGate::~JobGate() {
+StepGate::~StepGate() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_over_ = true;
@@ -51,27 +51,37 @@ JobGate::~JobGate() {
   if (thread_.joinable()) thread_.join();
 }
 
-bool JobGate::Enter(int64_t step) {
+bool StepGate::Enter(int64_t step) {
   Lock lock(mutex_);
-  changed_.wait(lock, [&] { return !shows_ || step <= begun_; });
-  end_ = agreed_end_;
-  signal_ = agreed_signal_;
+  changed_.wait(lock, [&] { return !shows_ || step < next_; });
+  if (meet_ == nullptr && step >= next_ && step < end_ && Requested() != 0) {
+    end_ = step;
+    signal_ = Requested();
+  }
   if (step >= end_) return false;
-  begun_ = std::max(begun_, step);
+  next_ = std::max(next_, step + 1);
   return true;
 }
 
-void JobGate::Watch(const std::atomic<int>& request) {
+int64_t StepGate::end() const {
+  const Lock lock(mutex_);
+  return end_;
+}
+
+int StepGate::signal() const {
+  const Lock lock(mutex_);
+  return end_ < planned_end_ ? signal_ : 0;
+}
+
+void StepGate::Watch() {
   size_t num_ranks = 0;
   std::optional<steady_clock::time_point> parts_at;
   Lock lock(mutex_);
   while (true) {
-    const bool is_over = AwaitNextMeeting(&lock, request, num_ranks);
+    const bool is_over = AwaitNextMeeting(&lock, num_ranks);
     if (is_over && !parts_at) parts_at = steady_clock::now() + kParting;
     if (parts_at && steady_clock::now() >= *parts_at) return;
-    const Shown mine = {.begun = begun_,
-                        .signal = request.load(std::memory_order_acquire),
-                        .is_over = is_over ? 1 : 0};
+    const Shown mine = MineLocked(Requested());
     lock.unlock();
     const absl::StatusOr<std::vector<Shown>> all = meet_(mine);
     lock.lock();
@@ -89,11 +99,10 @@ void JobGate::Watch(const std::atomic<int>& request) {
 
 // Returns whether the rank is over, which is no reason to wait, as little as
 // that it has been asked.
-bool JobGate::AwaitNextMeeting(Lock* lock, const std::atomic<int>& request,
-                               size_t num_ranks) {
+bool StepGate::AwaitNextMeeting(Lock* lock, size_t num_ranks) {
   const auto factor = static_cast<int>(1 + num_ranks / kManyRanks);
   const auto at = steady_clock::now() + factor * kBetweenMeetings;
-  while (!is_over_ && request.load(std::memory_order_acquire) == 0) {
+  while (!is_over_ && Requested() == 0) {
     const auto look = std::min(at, steady_clock::now() + kLook);
     changed_.wait_until(*lock, look);
     if (look == at) break;
@@ -103,18 +112,17 @@ bool JobGate::AwaitNextMeeting(Lock* lock, const std::atomic<int>& request,
 
 // All ranks are here, since all have seen who has been asked. Whether they have
 // agreed, or never will.
-bool JobGate::AgreeOnEnd(Lock* lock, int signal) {
+bool StepGate::AgreeOnEnd(Lock* lock, int signal) {
   shows_ = true;
-  const Shown mine = {
-      .begun = begun_, .signal = signal, .is_over = is_over_ ? 1 : 0};
+  const Shown mine = MineLocked(signal);
   lock->unlock();
   const absl::StatusOr<std::vector<Shown>> all = meet_(mine);
   lock->lock();
   if (all.ok()) {
     int64_t last = 0;
     for (const Shown& rank : *all) last = std::max(last, rank.begun);
-    agreed_end_ = std::min(agreed_end_, last + 1);
-    agreed_signal_ = signal;
+    end_ = std::min(end_, last + 1);
+    signal_ = signal;
   }
   shows_ = false;
   changed_.notify_all();

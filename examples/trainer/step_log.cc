@@ -88,13 +88,13 @@ absl::Status StepLog::Begin(int64_t first_step) {
   return kept == 0 ? WriteHeader() : absl::OkStatus();
 }
 
-void StepLog::Add(int64_t rank, int64_t step, const StepEntry& entry) {
+void StepLog::Add(int64_t rank, const StepEntry& entry) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const std::vector<StepEntry> ranks = tally_.Add(rank, step, entry);
-  if (!ranks.empty()) WriteLocked(step, ranks);
+  const std::vector<StepEntry> ranks = tally_.Add(rank, entry.step, entry);
+  if (!ranks.empty()) WriteLocked(ranks);
 }
 
-void StepLog::WriteLocked(int64_t step, const std::vector<StepEntry>& ranks) {
+void StepLog::WriteLocked(const std::vector<StepEntry>& ranks) {
   if (file_ == nullptr || !failure_.ok()) return;
   const StepEntry& slowest = *std::max_element(
       ranks.begin(), ranks.end(), [](const StepEntry& a, const StepEntry& b) {
@@ -103,7 +103,7 @@ void StepLog::WriteLocked(int64_t step, const std::vector<StepEntry>& ranks) {
   double loss = 0;
   for (const StepEntry& each : ranks) loss += each.loss;
   const std::string text = absl::StrFormat(
-      "%d,%.7g,%.7g,%s,%.1f,%.6f,%s,%s\n", step + 1,
+      "%d,%.7g,%.7g,%s,%.1f,%.6f,%s,%s\n", slowest.step + 1,
       loss / static_cast<double>(ranks.size()), slowest.lr,
       slowest.norm ? absl::StrFormat("%.7g", *slowest.norm) : "",
       static_cast<double>(tokens_) / slowest.step_s, slowest.step_s,
@@ -132,8 +132,8 @@ absl::Status RankLog::End(int64_t step, double loss) {
   if (log_ == nullptr) return absl::OkStatus();
   const double step_s = SecondsSince(begun_);
   TRAINER_RETURN_IF_ERROR(Finish());
-  last_step_ = step;
-  last_ = {.loss = loss,
+  last_ = {.step = step,
+           .loss = loss,
            .lr = rank_.LearningRate(step),
            .norm = rank_.GradientNorm(),
            .step_s = step_s,
@@ -143,25 +143,25 @@ absl::Status RankLog::End(int64_t step, double loss) {
 }
 
 absl::Status RankLog::Finish() {
-  if (!last_step_.has_value()) return absl::OkStatus();
+  if (!last_.has_value()) return absl::OkStatus();
   commsched_step_metrics_t metrics = commsched_step_metrics_init();
   const absl::Status status = FromC(commsched_trace_recent_step(
-      rank_.trace(), static_cast<uint64_t>(*last_step_ - first_step_),
+      rank_.trace(), static_cast<uint64_t>(last_->step - first_step_),
       &metrics));
   if (status.ok()) {
-    last_.exposed_s = SecondsOf(metrics.exposed_ns);
-    last_.peak_bytes_in_flight = metrics.peak_bytes_in_flight;
+    last_->exposed_s = SecondsOf(metrics.exposed_ns);
+    last_->peak_bytes_in_flight = metrics.peak_bytes_in_flight;
   } else if (!absl::IsNotFound(status)) {
     return status;
   }
-  log_(index_, *last_step_, last_);
-  last_step_.reset();
+  log_(index_, *last_);
+  last_.reset();
   return absl::OkStatus();
 }
 
-void GatheredLog::Add(int64_t step, const StepEntry& entry) {
+void GatheredLog::Add(const StepEntry& entry) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  told_.push_back({step, entry});
+  told_.push_back(entry);
   changed_.notify_one();
 }
 
@@ -177,7 +177,7 @@ void GatheredLog::Finish() {
 
 void GatheredLog::Run() {
   while (true) {
-    Told mine;
+    StepEntry mine;
     {
       std::unique_lock<std::mutex> lock(mutex_);
       changed_.wait(lock, [this] { return ends_ || !told_.empty(); });
@@ -185,12 +185,11 @@ void GatheredLog::Run() {
       mine = told_.front();
       told_.pop_front();
     }
-    const absl::StatusOr<std::vector<Told>> all =
+    const absl::StatusOr<std::vector<StepEntry>> all =
         GatherValues(context_, "step log", mine);
     if (!all.ok()) return;  // A rank that is lost ends the run, which says so.
     for (size_t rank = 0; log_ != nullptr && rank < all->size(); ++rank) {
-      log_->Add(static_cast<int64_t>(rank), (*all)[rank].step,
-                (*all)[rank].entry);
+      log_->Add(static_cast<int64_t>(rank), (*all)[rank]);
     }
   }
 }

@@ -25,6 +25,7 @@ namespace commsched::trainer {
 
 // What one rank tells of a step that it has taken.
 struct StepEntry {
+  int64_t step = 0;
   double loss = 0;  // Mean of its sequences, nats per byte.
   double lr = 0;
   std::optional<double> norm;  // None is computed, or not yet.
@@ -35,8 +36,7 @@ struct StepEntry {
 };
 
 // Where ranks tell of their steps: each rank, steps in order, every step once.
-using StepSink =
-    std::function<void(int64_t rank, int64_t step, const StepEntry& entry)>;
+using StepSink = std::function<void(int64_t rank, const StepEntry& entry)>;
 
 // A file of comma-separated values with a row per step, each on the disk's way
 // as soon as all ranks have told of the step.
@@ -59,7 +59,7 @@ class StepLog {
 
   // The row has the mean loss, and times and bytes of the rank whose step took
   // longest.
-  void Add(int64_t rank, int64_t step, const StepEntry& entry);
+  void Add(int64_t rank, const StepEntry& entry);
 
   // The first failure to write. Rows after it are left out.
   absl::Status Close();
@@ -71,7 +71,7 @@ class StepLog {
         file_(file, std::fclose),
         tally_(ranks) {}
   absl::Status WriteHeader();
-  void WriteLocked(int64_t step, const std::vector<StepEntry>& ranks);
+  void WriteLocked(const std::vector<StepEntry>& ranks);
   // Notes errno as the first failure, unless it is `good`.
   void NoteLocked(bool good);
 
@@ -111,8 +111,7 @@ class RankLog {
   const int64_t index_;
   const int64_t first_step_;
   std::chrono::steady_clock::time_point begun_;
-  std::optional<int64_t> last_step_;  // That the log has not been told of.
-  StepEntry last_;
+  std::optional<StepEntry> last_;  // That the log has not been told of.
 };
 
 // What the ranks of a job of processes tell of their steps, brought to the log
@@ -130,18 +129,12 @@ class GatheredLog {
   GatheredLog(const GatheredLog&) = delete;
   GatheredLog& operator=(const GatheredLog&) = delete;
 
-  void Add(int64_t step, const StepEntry& entry);
+  void Add(const StepEntry& entry);
 
   // Blocks until all that this rank has told has arrived, or cannot any more.
   void Finish();
 
  private:
-  // What one rank tells of one step.
-  struct Told {
-    int64_t step = 0;
-    StepEntry entry;
-  };
-
   void Run();
 
   commsched_context_t* const context_;
@@ -149,7 +142,7 @@ class GatheredLog {
 
   std::mutex mutex_;  // Guards what follows.
   std::condition_variable changed_;
-  std::deque<Told> told_;
+  std::deque<StepEntry> told_;
   bool ends_ = false;
 
   std::thread thread_;

@@ -20,7 +20,6 @@
 #include "examples/trainer/checkpoint.h"
 #include "examples/trainer/figures.h"
 #include "examples/trainer/job.h"
-#include "examples/trainer/job_gate.h"
 #include "examples/trainer/matmul.h"
 #include "examples/trainer/memory_watch.h"
 #include "examples/trainer/output_paths.h"
@@ -38,12 +37,6 @@ namespace {
 // How long ranks that show each other whether they are asked to end wait for
 // one that is late, before they begin anew.
 constexpr std::chrono::seconds kGateTimeout{2};
-
-// Where a run begins: at a checkpoint, or at step 0 without one.
-struct Start {
-  RunIdentity identity;
-  Resumed resumed;
-};
 
 // A rank of this process, and what its thread leaves for the report.
 struct LocalRank {
@@ -64,15 +57,15 @@ absl::StatusOr<commsched_plan_info_t> CorePlan(const Rank& rank) {
 // The run: setup, loop and report, and what the threads of ranks share.
 class Run {
  public:
-  Run(const Options& options, const Dataset& dataset, Start start,
-      const RunHooks& hooks, const Job& job)
+  Run(const Options& options, const Dataset& dataset, RunIdentity identity,
+      Resumed resumed, const RunHooks& hooks, const Job& job)
       : options_(options),
         hooks_(hooks),
         job_(job),
-        start_(std::move(start)),
+        identity_(std::move(identity)),
+        resumed_(std::move(resumed)),
         sampler_(dataset, options.seq, static_cast<uint64_t>(options.seed)),
         ranks_(static_cast<size_t>(job.count())),
-        gate_(start_.resumed.step, options.end_step(), hooks.end_early),
         bar_(stderr, options.steps, std::getenv("COMMSCHED_TERMINAL")),
         validations_(options.ranks) {}
 
@@ -128,22 +121,11 @@ class Run {
     std::fflush(hooks_.out);
   }
 
-  bool Enters(int64_t step) {
-    return job_gate_ ? job_gate_->Enter(step) : gate_.Enter(step);
-  }
-  int64_t End() const { return job_gate_ ? job_gate_->end() : gate_.end(); }
-  bool EndedEarly() const {
-    return job_gate_ ? job_gate_->ended_early() : gate_.ended_early();
-  }
-  int EndSignal() const {
-    if (!EndedEarly()) return 0;
-    return job_gate_ ? job_gate_->signal() : hooks_.end_early->load();
-  }
-
   const Options& options_;
   const RunHooks& hooks_;
   const Job& job_;
-  Start start_;  // The checkpoint: until all ranks have loaded it.
+  const RunIdentity identity_;
+  Resumed resumed_;  // The checkpoint: until all ranks have loaded it.
   const Sampler sampler_;
   std::vector<LocalRank> ranks_;
   std::atomic<int64_t> num_built_{0};
@@ -151,8 +133,7 @@ class Run {
   MemoryWatch memory_;
   std::unique_ptr<StepLog> log_;           // Null: none here.
   std::unique_ptr<GatheredLog> gathered_;  // Of processes, to it.
-  StepGate gate_;
-  std::unique_ptr<JobGate> job_gate_;  // Of a process, instead; else null.
+  std::unique_ptr<StepGate> gate_;         // Of threads from SetUp() on.
 
   // Of rank 0's thread, then of the main one.
   double wall_s_ = 0;  // Of all steps.
@@ -166,6 +147,8 @@ class Run {
 
 absl::Status Run::SetUp() {
   TRAINER_RETURN_IF_ERROR(CheckOutputs());
+  gate_ = std::make_unique<StepGate>(resumed_.step, options_.end_step(),
+                                     hooks_.end_early);
   if (!options_.plugin.empty()) {
     TRAINER_CALL(commsched_plugin_load(options_.plugin.c_str(),
                                        COMMSCHED_PLUGIN_REQUIRED));
@@ -250,21 +233,21 @@ absl::Status Run::TrainRank(LocalRank& local) {
   const bool is_first = local.index == 0;
   if (is_first) TRAINER_RETURN_IF_ERROR(PrintPlan());
   if (job_.has_processes()) {
-    job_gate_ = std::make_unique<JobGate>(
-        start_.resumed.step, options_.end_step(), hooks_.end_early,
-        [&rank](const JobGate::Shown& mine) {
+    gate_ = std::make_unique<StepGate>(
+        resumed_.step, options_.end_step(), hooks_.end_early,
+        [&rank](const StepGate::Shown& mine) {
           return GatherValues(rank.context(), "gate", mine, kGateTimeout);
         });
   }
-  RankLog log(Sink(rank), rank, local.index, start_.resumed.step);
+  RankLog log(Sink(rank), rank, local.index, resumed_.step);
   const auto begin = std::chrono::steady_clock::now();
   TRAINER_RETURN_IF_ERROR(TrainSteps(local, &log));
   if (is_first) wall_s_ = SecondsSince(begin);
   // A checkpoint is what an impatient caller would miss most.
-  if (EndedEarly() && local.saver != nullptr) {
+  if (gate_->ended_early() && local.saver != nullptr) {
     TRAINER_RETURN_IF_ERROR(local.saver->Wait());
   }
-  TRAINER_RETURN_IF_ERROR(Evaluate(local, End()));
+  TRAINER_RETURN_IF_ERROR(Evaluate(local, gate_->end()));
   TRAINER_RETURN_IF_ERROR(log.Finish());
   local.peak_bytes = memory_.PeakBytes();
   local.save_bytes = memory_.SaveBytes();
@@ -278,40 +261,38 @@ StepSink Run::Sink(const Rank& rank) {
   if (options_.log_path.empty()) return nullptr;
   if (job_.has_processes()) {
     gathered_ = std::make_unique<GatheredLog>(rank.context(), log_.get());
-    return [this](int64_t, int64_t step, const StepEntry& entry) {
-      gathered_->Add(step, entry);
-    };
+    return [this](int64_t, const StepEntry& entry) { gathered_->Add(entry); };
   }
-  return [this](int64_t index, int64_t step, const StepEntry& entry) {
-    log_->Add(index, step, entry);
+  return [this](int64_t index, const StepEntry& entry) {
+    log_->Add(index, entry);
   };
 }
 
 absl::Status Run::BuildRank(LocalRank& local) {
-  TRAINER_RETURN_IF_ERROR(local.rank->Build(start_.resumed.checkpoint.get()));
+  TRAINER_RETURN_IF_ERROR(local.rank->Build(resumed_.checkpoint.get()));
   if (hooks_.on_built) hooks_.on_built();
   // Open files keep their room on the disk when a save has removed them.
   if (num_built_.fetch_add(1) + 1 == job_.count()) {
-    start_.resumed.checkpoint.reset();
+    resumed_.checkpoint.reset();
   }
   if (!options_.save_dir.empty()) {
     memory_.BeforeSaver();
     TRAINER_ASSIGN_OR_RETURN(
-        local.saver, RankSaver::Create(options_, start_.identity,
+        local.saver, RankSaver::Create(options_, identity_,
                                        local.rank->engine(), &local.writes));
     memory_.AfterSaver();
   }
   // The log of an earlier run stays as it is where this one is refused.
   const bool all_ready = num_ready_.fetch_add(1) + 1 == job_.count();
   if (!all_ready || log_ == nullptr) return absl::OkStatus();
-  return log_->Begin(start_.resumed.step);
+  return log_->Begin(resumed_.step);
 }
 
 absl::Status Run::TrainSteps(LocalRank& local, RankLog* log) {
-  int64_t step = start_.resumed.step;
-  for (; Enters(step); ++step) {
+  int64_t step = resumed_.step;
+  for (; gate_->Enter(step); ++step) {
     // Of the step before, which turned out not to be the last.
-    if (step > start_.resumed.step && EvaluatesAfter(step - 1)) {
+    if (step > resumed_.step && EvaluatesAfter(step - 1)) {
       TRAINER_RETURN_IF_ERROR(Evaluate(local, step));
     }
     log->Begin();
@@ -356,7 +337,7 @@ absl::Status Run::Evaluate(LocalRank& local, int64_t steps_done) {
       const std::vector<double> all,
       GatherValues(
           local.rank->context(), "val_loss", loss,
-          EndedEarly() ? std::chrono::nanoseconds(0) : job_.timeout()));
+          gate_->ended_early() ? std::chrono::nanoseconds(0) : job_.timeout()));
   for (size_t other = 0; other < all.size(); ++other) {
     AddValidation(static_cast<int64_t>(other), steps_done, all[other]);
   }
@@ -446,9 +427,9 @@ absl::StatusOr<Report> Run::MakeReport() {
   const Rank& rank = *ranks_[0].rank;
   Report report;
   report.options = options_;
-  report.steps = End();
-  report.end_signal = EndSignal();
-  report.first_step = start_.resumed.step;
+  report.steps = gate_->end();
+  report.end_signal = gate_->signal();
+  report.first_step = resumed_.step;
   report.val_loss = val_loss_;
   report.ranks_per_process = job_.count();
   report.weights_sha256 = weights_sha256_;
@@ -464,7 +445,7 @@ absl::StatusOr<Report> Run::MakeReport() {
              commsched_engine_get_loss_scale, rank.engine()));
   report.loss_scale = loss_scale.scale;
   report.skipped_steps = loss_scale.skipped_steps;
-  FillFigures(ranks, End() - start_.resumed.step, &report);
+  FillFigures(ranks, gate_->end() - resumed_.step, &report);
   FillSteps(ranks, &report);
   TRAINER_RETURN_IF_ERROR(FillBound(ranks, options_, rank, &report));
   return report;
@@ -479,7 +460,7 @@ void Run::FillSteps(const std::vector<RankFigures>& ranks,
   std::vector<uint64_t> excluded;
   for (const StepRecord& record : records[0]) {
     const int64_t step =
-        start_.resumed.step + static_cast<int64_t>(record.metrics.step);
+        resumed_.step + static_cast<int64_t>(record.metrics.step);
     if (EvaluatesAfter(step) || SavesAfter(step)) {
       excluded.push_back(record.metrics.step);
     }
@@ -487,7 +468,7 @@ void Run::FillSteps(const std::vector<RankFigures>& ranks,
   report->step = Summarize(records, kWarmupSteps, excluded);
   if (report->step.steps == 0) {
     report->step.step_s =
-        wall_s_ / static_cast<double>(End() - start_.resumed.step);
+        wall_s_ / static_cast<double>(gate_->end() - resumed_.step);
   }
   report->tokens_per_s =
       static_cast<double>(options_.batch * options_.seq) / report->step.step_s;
@@ -502,20 +483,22 @@ absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
     TRAINER_ASSIGN_OR_RETURN(threads, Job::OfThreads(options));
   }
   const Job& job = hooks.job != nullptr ? *hooks.job : *threads;
-  Start start;
+  RunIdentity identity;
+  Resumed resumed;  // From step 0, unless there is a checkpoint.
   if (!options.save_dir.empty() || !options.resume_dir.empty()) {
-    start.identity = IdentifyRun(options, dataset);
-    TRAINER_RETURN_IF_ERROR(job.TakeFromRank0(&start.identity.name));
+    identity = IdentifyRun(options, dataset);
+    TRAINER_RETURN_IF_ERROR(job.TakeFromRank0(&identity.name));
   }
   if (!options.resume_dir.empty()) {
-    TRAINER_ASSIGN_OR_RETURN(start.resumed,
-                             OpenForResume(options, start.identity));
-    for (const std::string& remark : start.resumed.remarks) {
+    TRAINER_ASSIGN_OR_RETURN(resumed, OpenForResume(options, identity));
+    for (const std::string& remark : resumed.remarks) {
       if (!job.leads()) break;
       absl::FPrintF(stderr, "commsched-train: %s\n", remark);
     }
   }
-  return Run(options, dataset, std::move(start), hooks, job).Go();
+  return Run(options, dataset, std::move(identity), std::move(resumed), hooks,
+             job)
+      .Go();
 }
 
 }  // namespace commsched::trainer

@@ -105,7 +105,7 @@ TEST(ArchitectureTest, FlopsAreSixPerWeightAndTokenPlusAttention) {
 TEST(InitializeParameterTest, FollowsGpt2) {
   for (const ParameterSpec& spec : Preset("nano").parameters) {
     std::vector<float> values(spec.count);
-    InitializeParameter(spec, 42, values.data());
+    InitializeRange(spec, 42, 0, spec.count, values.data());
     double sum = 0;
     double squares = 0;
     for (double value : values) {
@@ -129,7 +129,7 @@ TEST(InitializeParameterTest, FollowsGpt2) {
 TEST(InitializeParameterTest, IsTheSameFilledPieceByPiece) {
   for (const ParameterSpec& spec : Preset("nano").parameters) {
     std::vector<float> whole(spec.count);
-    InitializeParameter(spec, 42, whole.data());
+    InitializeRange(spec, 42, 0, spec.count, whole.data());
     std::vector<float> pieces(spec.count);
     const int64_t cut = spec.count / 3;
     InitializeRange(spec, 42, cut, spec.count - cut, pieces.data() + cut);
@@ -142,13 +142,13 @@ TEST(InitializeParameterTest, DependsOnSeedAndName) {
   ParameterSpec spec = Preset("nano").parameters[1];
   std::vector<float> a(spec.count);
   std::vector<float> b(spec.count);
-  InitializeParameter(spec, 1, a.data());
-  InitializeParameter(spec, 1, b.data());
+  InitializeRange(spec, 1, 0, spec.count, a.data());
+  InitializeRange(spec, 1, 0, spec.count, b.data());
   EXPECT_EQ(a, b);
-  InitializeParameter(spec, 2, b.data());
+  InitializeRange(spec, 2, 0, spec.count, b.data());
   EXPECT_NE(a, b);
   spec.name = "another";
-  InitializeParameter(spec, 1, b.data());
+  InitializeRange(spec, 1, 0, spec.count, b.data());
   EXPECT_NE(a, b);
 }
 

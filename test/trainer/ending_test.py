@@ -93,21 +93,29 @@ class EndingTest(unittest.TestCase):
                 return
             self.assertLess(time.monotonic(), deadline)
 
-    # One thread stays in a product of the second step; the process does not
-    # hear of that from it.
-    def test_a_rank_that_is_stuck_is_named_and_left(self):
+    # One thread stays in a product; the process does not hear of that from it.
+    def expect_stuck(self, product, steps, words):
         shim = os.environ.get("COMMSCHED_STUCK_RANK")
         if not shim:
             self.skipTest("a preloaded library and a sanitizer do not mix")
-        run = self.start(*self.small, "--steps", 300, "--timeout", 1,
-                         env={**os.environ, "LD_PRELOAD": shim})
+        run = self.start(*self.small, "--steps", steps, "--timeout", 1,
+                         env={**os.environ, "LD_PRELOAD": shim,
+                              "COMMSCHED_STUCK_PRODUCT": str(product)})
         verdict = run.stderr.readline()
         self.assertIsNone(run.poll())  # It is told before the end.
-        found = re.search("rank ([01]) has not issued", verdict)
+        found = re.search(words, verdict)
         self.assertTrue(found, verdict)
         _, errors = run.communicate(timeout=DEADLINE_S)
         self.assertEqual(run.returncode, 1)
         self.assertIn(f"rank {found[1]} has not ended", errors)
+
+    # In the second step, after the sessions have been made.
+    def test_a_rank_that_is_stuck_is_named_and_left(self):
+        self.expect_stuck(200, 300, "rank ([01]) has not issued")
+
+    # With one step the ranks take 648 products, the last ones there.
+    def test_a_rank_that_is_stuck_in_the_last_validation_is_named(self):
+        self.expect_stuck(647, 1, "missing of 2 ranks: ([01])")
 
     def test_a_loss_that_is_no_number_is_a_failure_unless_allowed(self):
         flags = [*self.small, "--steps", 5, "--lr", "1e30", "--clip", 0]

@@ -80,7 +80,7 @@ std::vector<std::vector<float>> Weights(const Architecture& architecture,
   for (ParameterSpec spec : architecture.parameters) {
     spec.init.deviation = spec.shape.size() == 2 ? 0.05 : 0.1;
     weights.emplace_back(spec.count);
-    InitializeParameter(spec, seed, weights.back().data());
+    InitializeRange(spec, seed, 0, spec.count, weights.back().data());
   }
   return weights;
 }

@@ -1,5 +1,3 @@
-#include "examples/trainer/job_gate.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,10 +8,12 @@
 #include <thread>
 #include <vector>
 
+#include "examples/trainer/step_gate.h"
+
 namespace commsched::trainer {
 namespace {
 
-using Shown = JobGate::Shown;
+using Shown = StepGate::Shown;
 using AllShown = absl::StatusOr<std::vector<Shown>>;
 
 // Where the gates of ranks meet, each as often as all others.
@@ -65,7 +65,7 @@ class JobGateOfRanksTest : public testing::Test {
 
   JobGateOfRanksTest() : requests_(kRanks) {
     for (size_t rank = 0; rank < kRanks; ++rank) {
-      gates_.push_back(std::make_unique<JobGate>(
+      gates_.push_back(std::make_unique<StepGate>(
           0, 1'000'000'000, &requests_[rank], [this, rank](const Shown& mine) {
             return meetings_.Meet(rank, mine);
           }));
@@ -74,7 +74,7 @@ class JobGateOfRanksTest : public testing::Test {
   // Each in a process of its own, at about the same time.
   ~JobGateOfRanksTest() override {
     std::vector<std::thread> threads;
-    for (std::unique_ptr<JobGate>& gate : gates_) {
+    for (std::unique_ptr<StepGate>& gate : gates_) {
       threads.emplace_back([&gate] { gate.reset(); });
     }
     for (std::thread& thread : threads) thread.join();
@@ -105,7 +105,7 @@ class JobGateOfRanksTest : public testing::Test {
 
   void ExpectTheSameEnd(int64_t asked_at) const {
     EXPECT_GT(gates_[0]->end(), asked_at);
-    for (const std::unique_ptr<JobGate>& gate : gates_) {
+    for (const std::unique_ptr<StepGate>& gate : gates_) {
       EXPECT_EQ(gate->end(), gates_[0]->end());
       EXPECT_TRUE(gate->ended_early());
       EXPECT_EQ(gate->signal(), 15);
@@ -114,7 +114,7 @@ class JobGateOfRanksTest : public testing::Test {
 
   Meetings meetings_{kRanks};
   std::vector<std::atomic<int>> requests_;
-  std::vector<std::unique_ptr<JobGate>> gates_;
+  std::vector<std::unique_ptr<StepGate>> gates_;
 };
 
 TEST_F(JobGateOfRanksTest, AllEndAfterTheSameStepIfOneIsAsked) {
@@ -134,8 +134,8 @@ TEST_F(JobGateOfRanksTest, AllEndAfterTheSameStepIfAllAreAskedLater) {
 
 TEST(JobGateTest, AllStepsAreTakenWhereNobodyAsksToEnd) {
   const std::atomic<int> request{0};
-  JobGate gate(3, 5, &request,
-               [](const Shown& mine) -> AllShown { return {{mine}}; });
+  StepGate gate(3, 5, &request,
+                [](const Shown& mine) -> AllShown { return {{mine}}; });
   EXPECT_TRUE(gate.Enter(3));
   EXPECT_TRUE(gate.Enter(4));
   EXPECT_FALSE(gate.Enter(5));
@@ -147,7 +147,7 @@ TEST(JobGateTest, AllStepsAreTakenWhereNobodyAsksToEnd) {
 TEST(JobGateTest, ARequestThatCannotBeSharedIsDropped) {
   const std::atomic<int> request{2};
   std::atomic<bool> met{false};
-  JobGate gate(0, 3, &request, [&](const Shown& mine) -> AllShown {
+  StepGate gate(0, 3, &request, [&](const Shown& mine) -> AllShown {
     EXPECT_EQ(mine.signal, 2);
     met = true;
     return absl::AbortedError("a rank is lost");
@@ -165,7 +165,7 @@ TEST(JobGateTest, ARequestThatCannotBeSharedIsDropped) {
 TEST(JobGateTest, AMeetingThatIsLateIsTriedAgain) {
   const std::atomic<int> request{15};
   std::atomic<int> num_met{0};
-  JobGate gate(0, 1'000'000'000, &request, [&](const Shown& mine) -> AllShown {
+  StepGate gate(0, 1'000'000'000, &request, [&](const Shown& mine) -> AllShown {
     const int number = num_met++;
     if (number == 0 || number == 2) {
       return absl::DeadlineExceededError("late");
@@ -180,7 +180,7 @@ TEST(JobGateTest, AMeetingThatIsLateIsTriedAgain) {
 
 TEST(JobGateTest, OneThatEndsDoesNotWaitForOthersWhoDoNot) {
   const std::atomic<int> request{0};
-  JobGate gate(0, 3, &request, [](const Shown& mine) -> AllShown {
+  StepGate gate(0, 3, &request, [](const Shown& mine) -> AllShown {
     return {{mine, Shown{}}};  // The other one is never over.
   });
   EXPECT_TRUE(gate.Enter(0));
@@ -190,7 +190,7 @@ TEST(JobGateTest, OneWhoseOthersAreLostEnds) {
   const std::atomic<int> request{0};
   Meetings meetings(2);
   std::atomic<bool> meets{false};
-  JobGate gate(0, 3, &request, [&](const Shown& mine) {
+  StepGate gate(0, 3, &request, [&](const Shown& mine) {
     meets = true;
     return meetings.Meet(0, mine);
   });

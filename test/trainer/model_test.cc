@@ -51,8 +51,9 @@ TEST(GptTest, RefusesASequenceBeyondTheContext) {
 TEST(GptTest, FreshWeightsGuessUniformly) {
   RankModel model(Nano(), 4, 64);
   for (size_t i = 0; i < model.parameters.size(); ++i) {
-    InitializeParameter(model.architecture().parameters[i], 1,
-                        model.parameters[i].data());
+    InitializeRange(model.architecture().parameters[i], 1, 0,
+                    model.architecture().parameters[i].count,
+                    model.parameters[i].data());
   }
   SetTokens(model, RandomTokens(256, 4, 64, 1));
   EXPECT_NEAR(model.Forward(), std::log(256.0), 0.1);

@@ -115,7 +115,7 @@ TEST_F(ParityTest, InitialWeightsAreTheOnesPythonGenerates) {
   const uint64_t seed = reference_["init_seed"];
   for (const ParameterSpec& spec : model_->architecture().parameters) {
     std::vector<float> values(spec.count);
-    InitializeParameter(spec, seed, values.data());
+    InitializeRange(spec, seed, 0, spec.count, values.data());
     const json& expected = reference_["init"].at(spec.name);
     const Digest actual = DigestOf(spec.name, values, seed_, 64);
     EXPECT_NEAR(actual.norm, expected["norm"], 1e-9 * actual.norm) << spec.name;

@@ -27,7 +27,7 @@ void RankModel::FillParameters(uint64_t seed) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     ParameterSpec spec = architecture().parameters[i];
     spec.init.deviation = spec.shape.size() == 2 ? 0.05 : 0.1;
-    InitializeParameter(spec, seed, parameters[i].data());
+    InitializeRange(spec, seed, 0, spec.count, parameters[i].data());
   }
 }
 

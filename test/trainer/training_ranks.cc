@@ -61,7 +61,7 @@ Dataset NoiseDataset() {
 double StepError(const ParameterSpec& spec, const std::vector<float>& actual,
                  const std::vector<float>& expected) {
   std::vector<float> initial(static_cast<size_t>(spec.count));
-  InitializeParameter(spec, 1, initial.data());
+  InitializeRange(spec, 1, 0, spec.count, initial.data());
   double error = 0;
   double length = 0;
   for (size_t i = 0; i < initial.size(); ++i) {

@@ -50,7 +50,7 @@ bool AddToDigest(int64_t batch, int64_t seq, Sha256* digest) {
   for (const ParameterSpec& spec : (*gpt)->architecture().parameters) {
     values.emplace_back(spec.count);
     sums.emplace_back(spec.count);
-    InitializeParameter(spec, kSeed, values.back().data());
+    InitializeRange(spec, kSeed, 0, spec.count, values.back().data());
     parameters.push_back(values.back().data());
     gradients.push_back(sums.back().data());
   }

@@ -6,16 +6,18 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 
-// In the first steps of two ranks, after the sessions have been made.
-constexpr int kStuckProduct = 200;
+// Which of all ranks' products that is: COMMSCHED_STUCK_PRODUCT.
+int StuckProduct() { return std::atoi(std::getenv("COMMSCHED_STUCK_PRODUCT")); }
 
 dnnl_status_t dnnl_sgemm(char transa, char transb, dnnl_dim_t m, dnnl_dim_t n,
                          dnnl_dim_t k, float alpha, const float* a,
                          dnnl_dim_t lda, const float* b, dnnl_dim_t ldb,
                          float beta, float* c, dnnl_dim_t ldc) {
   static std::atomic<int> products{0};
-  if (products.fetch_add(1) == kStuckProduct) {
+  static const int stuck = StuckProduct();
+  if (products.fetch_add(1) == stuck) {
     for (;;) pause();
   }
   const auto next =
