@@ -65,6 +65,27 @@ commsched_status_t AtBoundary(Body&& body) noexcept {
 
 Status NotNull(const void* pointer, const char* name);
 
+// Tells what `range` says, Engine::ParameterRange or Engine::MasterRange.
+template <typename Range>
+commsched_status_t TellRange(commsched_engine_t* engine, Range range,
+                             uint32_t parameter, uint64_t* out_offset,
+                             uint64_t* out_count) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(out_offset, "out_offset"));
+    ENGINE_RETURN_IF_ERROR(NotNull(out_count, "out_count"));
+    return (engine->engine.*range)(parameter, out_offset, out_count);
+  });
+}
+
+// Gives the values that `read` reads, Engine::GetParameter or
+// Engine::GetMasterRange.
+using ReadValues = Status (Engine::*)(uint32_t parameter, float* out_values,
+                                      uint64_t count);
+commsched_status_t TellValues(commsched_engine_t* engine, ReadValues read,
+                              uint32_t parameter, float* out_values,
+                              uint64_t count);
+
 // A greater struct_size than any struct of the ABI has, or one that would cut a
 // field, is that of an uninitialised one.
 Status CheckStructSize(uint64_t size, const char* name);

@@ -129,12 +129,8 @@ commsched_status_t commsched_engine_set_parameter(
 commsched_status_t commsched_engine_parameter_range(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     uint64_t* out_offset, uint64_t* out_count) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(out_offset, "out_offset"));
-    ENGINE_RETURN_IF_ERROR(NotNull(out_count, "out_count"));
-    return engine->engine.ParameterRange(parameter, out_offset, out_count);
-  });
+  return engine::TellRange(engine, &engine::Engine::ParameterRange, parameter,
+                           out_offset, out_count);
 }
 
 commsched_status_t commsched_engine_set_parameter_range(
@@ -150,11 +146,8 @@ commsched_status_t commsched_engine_set_parameter_range(
 commsched_status_t commsched_engine_get_parameter(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     float* out_values, uint64_t count) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
-    return engine->engine.GetParameter(parameter, out_values, count);
-  });
+  return engine::TellValues(engine, &engine::Engine::GetParameter, parameter,
+                            out_values, count);
 }
 
 commsched_status_t commsched_engine_parameter_address(

@@ -61,6 +61,20 @@ Status GraphWriter::AddCompute(const commsched_compute_desc_t& desc,
                           "adding an op");
 }
 
+Status GraphWriter::AddWordsAfter(commsched_op_id_t after, const char* name,
+                                  commsched_buffer_id_t words,
+                                  commsched_op_id_t* out_op) {
+  const commsched_access_t written = Access(words, COMMSCHED_WRITE);
+  commsched_compute_desc_t desc = commsched_compute_desc_init();
+  desc.name = name;
+  desc.accesses = &written;
+  desc.num_accesses = 1;
+  desc.after = &after;
+  desc.num_after = 1;
+  desc.cost_ns = 1;
+  return AddCompute(desc, out_op);
+}
+
 Status GraphWriter::AddCollective(const std::string& name,
                                   const Collective& collective,
                                   commsched_op_id_t* out_op) {

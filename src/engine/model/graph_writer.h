@@ -53,6 +53,9 @@ class GraphWriter {
                     double bytes, commsched_op_id_t* out_op);
   Status AddCompute(const commsched_compute_desc_t& desc,
                     commsched_op_id_t* out_op);
+  // An op of next to no cost that writes a few words once `after` is complete.
+  Status AddWordsAfter(commsched_op_id_t after, const char* name,
+                       commsched_buffer_id_t words, commsched_op_id_t* out_op);
 
   struct Collective {
     commsched_collective_t kind = COMMSCHED_ALL_GATHER;

@@ -231,18 +231,13 @@ class Builder {
   Status AddMore() {
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer("more_forwards", COMMSCHED_F64,
                                              COMMSCHED_BOUND, 1, &out_.more));
-    const commsched_access_t said = Access(out_.more, COMMSCHED_WRITE);
-    const commsched_op_id_t last = out_.pass_ops.back().last();
-    commsched_compute_desc_t desc = commsched_compute_desc_init();
-    desc.name = "say_more_forwards";
-    desc.accesses = &said;
-    desc.num_accesses = 1;
-    desc.after = &last;
-    desc.num_after = 1;
-    ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &out_.say_more));
-    return writer_.AddCollective("reduce_more_forwards",
-                                 {COMMSCHED_ALL_REDUCE, COMMSCHED_MAX,
-                                  Access(out_.more, COMMSCHED_READ), said});
+    ENGINE_RETURN_IF_ERROR(writer_.AddWordsAfter(out_.pass_ops.back().last(),
+                                                 "say_more_forwards", out_.more,
+                                                 &out_.say_more));
+    return writer_.AddCollective(
+        "reduce_more_forwards",
+        {COMMSCHED_ALL_REDUCE, COMMSCHED_MAX, Access(out_.more, COMMSCHED_READ),
+         Access(out_.more, COMMSCHED_WRITE)});
   }
 
   const StepSpec& spec_;

@@ -133,16 +133,8 @@ Status NormBuilder::Group(commsched_group_id_t* out_group) {
 // less than 0 where one has cancelled the step, of which the ranks with other
 // parts of the model hear, too.
 Status NormBuilder::SendFlags() {
-  const commsched_access_t written = Access(out_.flags, COMMSCHED_WRITE);
-  const commsched_op_id_t last = out_.pass_ops.back().last();
-  commsched_compute_desc_t desc = commsched_compute_desc_init();
-  desc.name = "set_flags";
-  desc.accesses = &written;
-  desc.num_accesses = 1;
-  desc.after = &last;
-  desc.num_after = 1;
-  desc.cost_ns = 1;
-  ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &out_.set_flags));
+  ENGINE_RETURN_IF_ERROR(writer_.AddWordsAfter(
+      out_.pass_ops.back().last(), "set_flags", out_.flags, &out_.set_flags));
   GraphWriter::Collective reduction;
   reduction.kind = COMMSCHED_ALL_REDUCE;
   reduction.reduce_op = COMMSCHED_MIN;
