@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
 
-// Of all checkpoints: a process may have 1,024 files open, usually, and ranks
-// that are its threads may open one each.
+// The limit for all checkpoints of a process, which may usually have 1,024
+// files open, and whose ranks may open a checkpoint each.
 constexpr size_t kMaxOpenFiles = 256;
 std::atomic<size_t> g_open_files{0};  // A count; orders nothing.
 

@@ -114,7 +114,7 @@ class Checkpoint {
   const std::string folder_;
   CheckpointIndex index_;
   std::unordered_map<std::string, size_t> by_name_;  // In index_.tensors.
-  // By kind, then by tensor; in the order of `begin`.
+  // Pieces by kind, then by tensor, in the order of `begin`.
   std::map<std::string, std::vector<std::vector<Piece>>> pieces_;
   std::vector<OldFile> files_;  // Of the first parts.
   bool keeps_open_ = true;      // More of them.

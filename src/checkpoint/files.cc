@@ -207,7 +207,7 @@ bool IsTemporaryEnding(const std::string& ending) {
 
 Status OldFile::Open(const std::string& path) {
   path_ = path;
-  // Not to wait for the writer of a pipe.
+  // O_NONBLOCK: opening a pipe must not wait for its writer.
   descriptor_ = Descriptor(
       AwayFromStandard(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)));
   if (descriptor_.get() < 0) return Failed("open", path);

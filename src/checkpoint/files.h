@@ -45,8 +45,8 @@ class NewFile {
   // ending that IsTemporaryEnding() knows.
   Status Create(const std::string& path, const std::string& prefix);
   Status Append(const void* data, uint64_t bytes);
-  // On the disk, with its name. Fails with DATA_LOSS if the file is not as long
-  // as what was appended: something else writes to it.
+  // Puts the file on the disk, with its name. Fails with DATA_LOSS if it is not
+  // as long as what was appended: something else writes to it.
   Status Publish();
 
  private:
@@ -82,7 +82,7 @@ class OldFile {
 // Thread-compatible.
 class UnnamedFile {
  public:
-  // In `folder`.
+  // Creates the file in `folder`.
   Status Create(const std::string& folder);
   // Takes `bytes` from the file system, which read as zeros.
   Status Reserve(uint64_t bytes);

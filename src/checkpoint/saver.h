@@ -63,7 +63,7 @@ class Saver {
     return folder_ + "/" + name;
   }
 
-  // On the writing thread.
+  // These run on the writing thread.
   void WriteSaves();
   Status Write();
   Status WriteGuarded() noexcept;

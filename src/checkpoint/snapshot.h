@@ -20,7 +20,7 @@ inline constexpr char kReservedPrefix[] = "commsched.";
 // What a saver is given by the one whose state it saves. That one outlives the
 // saver, which calls the functions in its caller's thread.
 struct Snapshot {
-  // Of this rank's file, and of the index.
+  // These name this rank's file, and the index.
   uint64_t rank = 0;
   uint64_t world = 1;
   uint64_t zero_stage = 0;

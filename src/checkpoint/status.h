@@ -55,7 +55,7 @@ inline Status InvalidArgument(std::string message) {
   return Status(COMMSCHED_INVALID_ARGUMENT, std::move(message));
 }
 
-// For a number of the caller's.
+// Refuses a negative or infinite number of the caller's.
 inline Status CheckNotNegative(const char* field, double value) {
   if (std::isfinite(value) && value >= 0) return Status();
   return InvalidArgument(std::string("engine: ") + field + " is " +

@@ -61,7 +61,7 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Of the device on which the rank of `desc` computes.
+  // The tables of the device on which the rank of `desc` computes.
   static Status TablesOf(const commsched_engine_desc_t& desc,
                          DeviceTables* out_tables);
 
@@ -70,7 +70,7 @@ class Engine {
   Status Prepare();
   Status Meet();
 
-  // Between steps.
+  // Call it between steps.
   Status RecordOrder();
   // Goes on with another plan for the same state.
   Status Replan(const PlannedRole& next);
@@ -78,10 +78,10 @@ class Engine {
   // Steps and evaluations.
   StepCalls& calls() { return calls_; }
 
-  // From any thread.
+  // Any thread may call it.
   void Abort(const char* reason) { bound_.Abort(reason); }
 
-  // Between steps.
+  // These are called between steps.
   Status ParameterRange(uint32_t parameter, uint64_t* out_offset,
                         uint64_t* out_count) const;
   Status SetParameter(uint32_t parameter, const float* values, uint64_t count);
@@ -90,7 +90,7 @@ class Engine {
   Status GetParameter(uint32_t parameter, float* out_values, uint64_t count);
   Status ParameterAddress(uint32_t parameter, const void** out_values,
                           void** out_gradient);
-  // Of all parameters in a pass; as many as there is room for.
+  // The addresses of all parameters in a pass, as many as there is room for.
   Status Addresses(const PassCall& call,
                    std::span<commsched_parameter_place_t> places,
                    uint64_t* out_count) const;

@@ -1,5 +1,5 @@
-// Before the first step: what each rank does alone, which is memory, and
-// meeting the others; and going on with another plan.
+// What comes before the first step: what each rank does alone, which is memory,
+// and meeting the others. Also going on with another plan.
 
 #include <algorithm>
 #include <utility>

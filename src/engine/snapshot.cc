@@ -42,7 +42,7 @@ Status Engine::CopyOut(float* out) {
   return saved.CopyMasters(&out);
 }
 
-// Of every kind and parameter, in the order of the pieces of a whole snapshot.
+// Collects every kind and parameter, in the order of a whole snapshot's pieces.
 Status Engine::GatherOut(float* out) {
   ENGINE_RETURN_IF_ERROR(calls_.Drain());
   std::vector<std::string> kinds = saved_state(group_rank_).Moments();

@@ -8,7 +8,7 @@
 namespace commsched::engine {
 namespace {
 
-// Of a parameter in the pass at `position` of the step.
+// The place of a parameter in the pass at `position` of the step.
 commsched_parameter_place_t PlaceIn(const StepPlan& plan,
                                     const RankState& state,
                                     const BoundStep& bound, size_t position,

@@ -167,7 +167,7 @@ Status ParseMetadata(const std::string& what, const json& object,
   return Status();
 }
 
-// Of the content: what a checksum of it can be made from again.
+// Compares the checksum with that of the content, written as it was hashed.
 Status CheckHash(const std::string& what, const json& root) {
   std::string text;
   uint64_t hash = 0;

@@ -11,7 +11,7 @@
 namespace commsched::engine {
 
 inline constexpr char kCheckpointFormat[] = "commsched-checkpoint/1";
-// Of an engine on all ranks of its world.
+// The index of an engine on all ranks of its world.
 inline constexpr char kIndexName[] = "index.json";
 inline constexpr uint64_t kMaxIndexBytes = uint64_t{64} << 20;
 inline constexpr uint64_t kMaxCheckpointRanks = 1 << 16;

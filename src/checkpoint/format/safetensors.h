@@ -63,8 +63,8 @@ Status ParseHeaderLength(const std::string& what, const unsigned char* first,
 Status ParseHeader(const std::string& what, const std::string& text,
                    uint64_t data_bytes, TensorHeader* out);
 
-// With its length, padded with spaces to a multiple of 8 bytes. Texts are
-// UTF-8.
+// Returns the header behind its length, padded with spaces to a multiple of 8
+// bytes. Texts are UTF-8.
 std::string FormatHeader(const TensorHeader& header);
 
 }  // namespace commsched::engine

@@ -35,7 +35,7 @@ struct Module {
   double forward_flops = 0;
   double backward_flops = 0;
   std::vector<uint32_t> used;  // Parameter ids: owned, then tied.
-  // Of the forward and of the backward.
+  // The steps of the forward, and those of the backward.
   std::array<std::vector<ModuleStep>, 2> steps = {};
   uint32_t segment = 0;  // Of modules whose forwards run again; 0: of none.
 };
@@ -67,7 +67,7 @@ class Model {
   // backwards in reverse, micro-batch after micro-batch.
   Status SetPasses(const commsched_pass_t* passes, uint64_t num_passes);
 
-  // Within modules.
+  // These describe what happens within modules.
   Status AddGroup(const char* name, int32_t num_ranks, uint32_t* out_group);
   Status AddActivation(const commsched_activation_desc_t& desc,
                        uint32_t* out_activation);

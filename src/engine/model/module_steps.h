@@ -23,13 +23,13 @@ struct ModuleStep {
   bool is_collective = false;
   std::string name;
 
-  // Of an op.
+  // These are set for an op.
   std::vector<commsched_access_t> accesses;
   std::vector<uint32_t> parameters;
   std::vector<uint32_t> gradients;
   double flops = 0;
 
-  // Of a collective; without pointers.
+  // These are set for a collective. The description has no pointers.
   commsched_module_collective_desc_t collective = {};
   std::vector<uint64_t> counts;
 };

@@ -125,7 +125,7 @@ class Linker {
     return Status();
   }
 
-  // After the last one. The first that lacks something is named.
+  // Call it after the last pass. An error names the first that lacks something.
   Status TakePasses(std::vector<Pass>* out_passes) {
     for (const Pass& pass : passes_) {
       const Open& open = open_[{pass.module, pass.micro_batch}];
@@ -146,7 +146,7 @@ class Linker {
   }
 
  private:
-  // Of a module in a micro-batch: forwards without their backwards.
+  // Forwards of a module in a micro-batch that lack their backwards.
   struct Open {
     uint32_t num_forwards = 0;
     uint32_t num_without = 0;  // NO_GRAD.
@@ -186,7 +186,7 @@ class Linker {
 
   const std::vector<std::string>& names_;
   std::vector<Pass> passes_;
-  // By module and micro-batch.
+  // Keyed by module and micro-batch.
   std::map<std::pair<uint32_t, uint32_t>, Open> open_;
 };
 
@@ -261,7 +261,7 @@ Status LinkPasses(const std::vector<PassCall>& calls,
 Status CheckPasses(const std::vector<Pass>& passes,
                    const std::vector<std::string>& names,
                    uint32_t micro_batches) {
-  // By micro-batch and module: whether it runs forward, and has a backward.
+  // Whether a module runs forward, and backward, by micro-batch and module.
   std::vector<bool> forward(size_t{micro_batches} * names.size());
   std::vector<bool> backward(forward.size());
   std::vector<bool> any_backward(names.size());

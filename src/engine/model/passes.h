@@ -11,7 +11,7 @@
 
 namespace commsched::engine {
 
-// As in commsched_pass_kind_t.
+// The values are those of commsched_pass_kind_t.
 enum class PassKind : uint8_t {
   kForward = COMMSCHED_FORWARD,
   kRecompute = COMMSCHED_RECOMPUTE,

@@ -30,7 +30,7 @@ class Facts {
     Add(std::move(subject), std::string(text, end));
   }
 
-  // After the last Add().
+  // Call it after the last Add().
   void Close() {
     for (const auto& [subject, value] : facts_) {
       closed_.push_back({subject.c_str(), value.c_str()});

@@ -68,7 +68,7 @@ class Agreement {
     return unchecked_.load(std::memory_order_relaxed);
   }
   void NoteChangedValues() { unchecked_ = true; }
-  // From any thread: no comparison that is due will come about.
+  // Any thread may say that no comparison that is due will come about.
   void DeclineValues(const char* reason);
 
  private:

@@ -71,8 +71,9 @@ class BoundStep final : public StepOps {
   Status Drain();
   Status BeginEvaluation();
   Status EndEvaluation();
-  // Of uneven evaluations. Between two forwards of this rank; and after one, or
-  // an empty one, if it has no other to come: whether another rank has.
+  // For uneven evaluations. NextForward() comes between two forwards of this
+  // rank; EndForward() after the last, or an empty one: whether another rank
+  // has one to come.
   Status NextForward();
   Status EndForward(bool* out_more);
   // Whether evaluations have a session.
@@ -91,11 +92,11 @@ class BoundStep final : public StepOps {
   // short-lived gradients: until RankState::HideBuckets(). The passes of an
   // evaluation find them where those of StepPlan::one_forward() do.
   void ShowBuckets(bool evaluating, uint64_t pass, uint32_t module);
-  // From and into, of PassOps::conversions.
+  // Where each of PassOps::conversions reads from, and writes into.
   using Conversions = std::vector<std::pair<std::byte*, std::byte*>>;
   struct PassAddresses {
-    // Of each of its module's buckets: where it is whole; null for those that
-    // always are.
+    // Where each of its module's buckets is whole; null for those that always
+    // are.
     std::vector<std::byte*> values;
     std::vector<std::byte*> gradients;  // Short-lived ones; of a backward.
     Conversions conversions;
@@ -141,7 +142,7 @@ class BoundStep final : public StepOps {
                        std::vector<commsched_binding_t>* bindings) const;
   Status CheckVersion(const Pass& pass, uint32_t bucket,
                       commsched_buffer_id_t buffer, uint64_t expected) const;
-  // Of a call to the session. If it has failed with the pool: with that.
+  // The outcome of a call to the session: the pool's, if that has failed.
   Status FromSession(commsched_status_t code, const char* context) const;
 
   const Spec spec_;
@@ -163,7 +164,7 @@ class BoundStep final : public StepOps {
 
   commsched_session_t* running_ = nullptr;  // The session whose step has begun.
 
-  // By op id, empty unless asked for.
+  // Costs by op id, empty unless asked for.
   std::vector<int64_t> op_cost_ns_;
   bool measures_ = false;
   int64_t op_begin_ns_ = 0;

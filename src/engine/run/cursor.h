@@ -25,8 +25,7 @@ class Cursor {
 
   // `passes` outlive the cursor, or its next Take(). `names`: by module.
   void Take(const std::vector<Pass>* passes, std::vector<std::string> names);
-  // To the first pass. Of micro-batches, those from `micro_batches` on run
-  // empty.
+  // Goes to the first pass. Micro-batches from `micro_batches` on run empty.
   void Restart(uint32_t micro_batches) {
     index_ = 0;
     micro_batches_ = micro_batches;
@@ -75,7 +74,7 @@ class Cursor {
   std::vector<std::string> names_;
   uint64_t index_ = 0;
   uint32_t micro_batches_ = 0;
-  // By forward in `passes_`: whether it was left out when it last came.
+  // Whether each forward in `passes_` was left out when it last came.
   std::vector<uint8_t> left_out_;
 };
 

@@ -208,8 +208,8 @@ Status PassRun::ZeroInOp() {
   return Status();
 }
 
-// Of a backward: gradients that are not of the type they add up in, or travel.
-// Once a step is cancelled there is nothing in their sum.
+// Converts gradients of a backward that are not of the type in which they add
+// up, or travel. Once a step is cancelled there is nothing in their sum.
 Status PassRun::ConvertGradients(uint32_t bucket) {
   const std::vector<Conversion>& conversions = ops_->conversions;
   for (size_t i = 0; i < conversions.size(); ++i) {

@@ -44,7 +44,7 @@ class PassRun {
 
   // Ops that were added to its module, in their order.
   bool has_op() const { return next_ < ops_->inner.size(); }
-  // Of those of its module's forward or backward, by index.
+  // Index of the next op among those of its module's forward or backward.
   uint64_t next_op() const {
     return IndexOfOp(StepsHere(), pass().kind, next_);
   }
@@ -82,7 +82,7 @@ class PassRun {
         .steps[IsBackward(pass().kind) ? 1 : 0];
   }
   Status Zero(uint32_t bucket);
-  // Of the gradients that it adds to.
+  // Zeroes the gradients that it adds to.
   Status ZeroAll();
   Status ZeroInOp();
   // Of those that it has.
@@ -92,13 +92,13 @@ class PassRun {
   // What is ready of ops_->ready, in order up to the first that is not.
   Status SendReady();
   bool IsReady(uint32_t bucket) const;
-  // Of its module's parameters: refuses `call` where one of the two has come.
+  // Refuses `call` of a module's parameter where one of the two has come.
   Status Note(const char* call, uint32_t parameter, uint8_t said);
-  // Of the bucket whose gradients are `index` there, if these are not sent yet.
+  // Sends the gradients at `index` of ops_->ready unless they are sent already.
   Status Send(size_t index);
   // What is left of the pass after the ops of its module.
   Status Finish();
-  // Of a bucket, or of all.
+  // Converts those of a bucket, or of all.
   Status ConvertGradients(uint32_t bucket = kNoId);
 
   const Spec spec_;
@@ -111,8 +111,8 @@ class PassRun {
   uint64_t next_ = 0;                  // In ops_->inner.
   commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
 
-  // By index in ops_->ready: whether its gradients were sent. By that in
-  // Module::used: what was said of one.
+  // Whether gradients were sent, by index in ops_->ready; and what was said of
+  // a parameter, by that in Module::used.
   std::vector<uint8_t> is_sent_;
   static constexpr uint8_t kReady = 1;
   static constexpr uint8_t kAbsent = 2;

@@ -36,7 +36,7 @@ class StateGather {
     // computes.
     std::function<Status(float* out)> read;
   };
-  // On `root` `out` receives all of them.
+  // All pieces come to `out` on `root`.
   Status Gather(const Pieces& pieces, uint32_t root, float* out);
 
  private:

@@ -64,7 +64,7 @@ class StepCalls {
   Status PassEnd(const PassCall& call);
   Status OpBegin(uint32_t op, uint32_t micro_batch);
   Status OpEnd(uint32_t op, uint32_t micro_batch);
-  // Of a parameter, in a pass that adds to its gradient.
+  // The calls about a parameter, in a pass that adds to its gradient.
   enum class GradientCall : uint8_t { kBegin, kReady, kAbsent };
   Status Gradient(GradientCall call, uint32_t parameter);
   // All that is left of the forwards and backwards of the step runs empty, and
@@ -83,9 +83,9 @@ class StepCalls {
   bool between_steps() const { return phase_ == Phase::kBetweenSteps; }
   bool evaluating() const { return evaluating_; }
   bool recording() const { return recording_; }
-  // With those of checkpoints.
+  // Steps, with those of checkpoints.
   uint64_t steps() const { return step_offset_ + steps_done_; }
-  // Of this engine alone.
+  // Steps of this engine alone.
   uint64_t steps_done() const { return steps_done_; }
   // What a checkpoint has counted.
   void SetSteps(uint64_t steps) { step_offset_ = steps - steps_done_; }
@@ -117,9 +117,9 @@ class StepCalls {
   std::string ExpectedOpCall() const;
   bool IsNextOp(uint32_t op, uint32_t micro_batch) const;
 
-  // Of passes.
+  // Runs passes empty up to `target`.
   Status PassTo(uint64_t target);
-  // Of an evaluation: ends the forward of all modules that is over, if `call`
+  // Ends a forward of all modules of an evaluation that is over, if `call`
   // begins another one. `*out_index` is then where.
   Status NextForward(const PassCall& call, std::optional<uint64_t>* out_index);
   Status RunEmpty(bool left_out);

@@ -19,7 +19,7 @@
 
 namespace commsched::engine {
 
-// Of the machine; 2^46 if it does not say.
+// The memory of the machine; 2^46 bytes if it does not say.
 inline uint64_t PhysicalBytes() {
   const int64_t pages = sysconf(_SC_PHYS_PAGES);
   const int64_t page_bytes = sysconf(_SC_PAGE_SIZE);
@@ -104,8 +104,8 @@ class Array {
  public:
   Array() = default;
 
-  // Of the host, aligned to a cache line. Every page is touched on creation, so
-  // that no step pays for it. Empty if there is no memory.
+  // Memory of the host, aligned to a cache line. Every page is touched on
+  // creation, so that no step pays for it. Empty if there is no memory.
   static Array Zeros(uint64_t count) {
     Array array;
     if (count > (UINT64_MAX - kAlignment) / sizeof(T)) return array;
@@ -118,7 +118,8 @@ class Array {
     return array;
   }
 
-  // Of `memory`, which outlives it; zeroed on the stream of `kernels`.
+  // Takes it from `memory`, which outlives it, and zeroes it on the stream of
+  // `kernels`.
   static Status Create(const Memory& memory, const Kernels& kernels,
                        uint64_t count, Array* out) {
     if (count == 0) count = 1;

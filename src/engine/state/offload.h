@@ -42,7 +42,7 @@ class Offload {
   // Reserves the pools.
   static Status Create(const Spec& spec, const Layout& layout,
                        std::unique_ptr<Offload>* out_offload);
-  // After Settle(), and after the session.
+  // Comes after Settle(), and after the session.
   ~Offload();
   Offload(const Offload&) = delete;
   Offload& operator=(const Offload&) = delete;
@@ -66,7 +66,8 @@ class Offload {
   // What reads `bucket` got to it at `asked_ns`, and now has what it reads.
   void NoteArrival(uint32_t bucket, int64_t asked_ns);
 
-  // Between steps: `count` values from `first` on of the state of `bucket`.
+  // Copy `count` values from `first` on of the state of `bucket`, between
+  // steps.
   Status Read(uint32_t bucket, uint64_t first, float* out, uint64_t count);
   Status Write(uint32_t bucket, uint64_t first, const float* from,
                uint64_t count);

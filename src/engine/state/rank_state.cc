@@ -6,10 +6,10 @@
 namespace commsched::engine {
 namespace {
 
-// Of float to the host, at a time.
+// Floats that go to the host at a time.
 constexpr uint64_t kStagingElements = uint64_t{1} << 18;
 
-// In doubles.
+// Lengths of the norm's arrays, in doubles.
 struct NormCounts {
   uint64_t local = 0;
   uint64_t all = 0;

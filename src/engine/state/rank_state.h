@@ -34,11 +34,11 @@ struct BucketMemory {
   const std::byte* my_gradients = nullptr;
   // Where the reductions of later micro-batches leave what is added to it.
   const std::byte* my_summand = nullptr;
-  // Of this rank's shard. What is offloaded is there for the optimizer only; of
-  // frozen parameters of 16 bits there are no masters.
+  // These are of this rank's shard. What is offloaded is there for the
+  // optimizer only; frozen parameters of 16 bits have no masters.
   float* my_masters = nullptr;
   float* my_state = nullptr;
-  // Of it, what the model reads; null if that is the masters.
+  // What the model reads of the shard; null if that is the masters.
   std::byte* my_copy = nullptr;
 
   Bytes& of(BufferKind kind) { return buffers[static_cast<size_t>(kind)]; }
@@ -64,7 +64,7 @@ struct NormMemory {
   Array<double> flags;        // has_flags().
   Array<double> more;         // One, of uneven evaluations.
 
-  // Of what the ranks exchange.
+  // Bytes of what the ranks exchange.
   uint64_t bytes() const {
     return local_sums.bytes() + all_sums.bytes() + total.bytes();
   }

@@ -14,7 +14,7 @@ struct Choice {
   double saved_ns = 0;
 };
 
-// As many as fit, in the order given.
+// Takes as many as fit, in the order given.
 Choice Take(const AccumulationCosts& costs, const Layout& layout,
             const std::vector<uint32_t>& order) {
   Choice choice;

@@ -16,7 +16,7 @@ struct AccumulationCosts {
   // Of an element that adds up, and of one that is sent.
   uint64_t element_bytes = sizeof(float);
   uint64_t sent_element_bytes = sizeof(float);
-  // Of the link that reductions take.
+  // The link that reductions take.
   double bytes_per_s = 1;
   int64_t latency_ns = 0;
 };
@@ -64,7 +64,7 @@ class Windows {
   std::vector<uint32_t> of_micro_batch_;
 };
 
-// By bucket; of frozen ones none.
+// Finds the windows of each bucket; frozen ones have none.
 std::vector<Windows> FindWindows(const StepSpec& spec, const Layout& layout,
                                  const std::vector<Pass>& passes);
 

@@ -36,7 +36,7 @@ struct BucketBuffer {
   // BOUND: memory of the rank, from step to step. OWNED: in the arena, while an
   // op of the step needs it.
   commsched_ownership_t ownership = COMMSCHED_BOUND;
-  // In the arena, one for each micro-batch, alive in that only.
+  // Whether the arena has one for each micro-batch, alive in that only.
   bool by_micro_batch = false;
 
   uint64_t bytes() const { return count * SizeOf(dtype); }
@@ -47,7 +47,7 @@ struct BucketBuffer {
 std::vector<BucketBuffer> BuffersOfBucket(const StepSpec& spec,
                                           const Bucket& bucket);
 
-// Of `kind` among them; null if there is none.
+// The row of `kind`; null if there is none.
 const BucketBuffer* FindBuffer(const std::vector<BucketBuffer>& buffers,
                                BufferKind kind);
 

@@ -66,7 +66,7 @@ uint64_t BlocksOf(uint64_t count) {
   return (count + kBlockElements - 1) / kBlockElements;
 }
 
-// Of the elements of a bucket.
+// Extent of a bucket's elements.
 struct Extent {
   uint64_t end = 0;    // Of the last parameter.
   uint64_t count = 0;  // With padding.

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kDefaultBucketBytes = uint64_t{25} << 20;
 
-// Of AdamW, which no table stands for.
+// AdamW, where the caller gives no table.
 constexpr char kDefaultOptimizer[] = "adamw";
 constexpr uint32_t kDefaultStateValues = 2;
 

@@ -35,7 +35,7 @@ class StepOptions {
   StepOptions& operator=(const StepOptions&) = delete;
 
   const StepSpec& spec() const { return spec_; }
-  // Without what they pointed to.
+  // The options without what they pointed to.
   const commsched_step_plan_options_t& given() const { return given_; }
   const commsched_plan_options_t& plan() const { return plan_; }
   const commsched_cost_profile_t& profile() const { return profile_; }

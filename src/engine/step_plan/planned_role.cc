@@ -140,7 +140,7 @@ Status CheckSameStaging(const Layout& was, const Layout& next) {
                  std::to_string(next.gradient_slots));
 }
 
-// Also what of it changes from one micro-batch to the next.
+// Whether a bucket is the same, also from one micro-batch to the next.
 bool LaidOutAlike(const Bucket& was, const Bucket& next) {
   return was.count == next.count && was.parameters == next.parameters &&
          was.resident == next.resident && was.dtype == next.dtype &&

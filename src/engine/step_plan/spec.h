@@ -9,7 +9,7 @@
 
 namespace commsched::engine {
 
-// Of sums over micro-batches.
+// The type of sums over micro-batches.
 inline constexpr commsched_dtype_t kSumDType = COMMSCHED_F32;
 
 // What the ops of a step hand to each other about the norm and the loss scale.
@@ -103,7 +103,7 @@ struct StepSpec {
   bool casts(const Bucket& bucket) const {
     return !bucket.frozen && unreduced(bucket) != precision.reduced;
   }
-  // Of the reduced gradients that the optimizer reads.
+  // The type of the reduced gradients that the optimizer reads.
   commsched_dtype_t reduced(const Bucket& bucket) const {
     return bucket.reduced_at_once ? kSumDType : precision.reduced;
   }

@@ -51,15 +51,15 @@ struct PassOps {
   std::vector<uint32_t> zeroed;  // Buckets whose gradients it zeroes first.
   // Where it reads the parameters of each of its module's buckets.
   std::vector<commsched_buffer_id_t> values;
-  // Of a backward: where it adds to the gradients of each of them.
+  // Where a backward adds to the gradients of each of them.
   std::vector<commsched_buffer_id_t> gradients;
-  // Of the micro-batch before, to run first.
+  // Accumulations of the micro-batch before, which run first.
   std::vector<Accumulation> accumulations;
-  // Of the buckets that it is the last to touch in its micro-batch, to run
-  // afterwards.
+  // Conversions of the buckets that it is the last to touch in its micro-batch,
+  // which run afterwards.
   std::vector<Conversion> conversions;
-  // With StepSpec::gradient_ready: of the same buckets, each before its
-  // conversions; and the op until which it reads its parameters.
+  // With StepSpec::gradient_ready, the ops of the same buckets, each before its
+  // conversions; and the op until which the pass reads its parameters.
   std::vector<BucketReady> ready;
   commsched_op_id_t tail = kNoId;
 
@@ -71,7 +71,7 @@ struct PassOps {
 
 // Ids of one bucket's buffers and ops; kNoId where the step has none.
 struct BucketIds {
-  // As many of each kind as the bucket's table says.
+  // There are as many of each kind as the bucket's table says.
   std::array<std::vector<commsched_buffer_id_t>, kNumBufferKinds> buffers;
   commsched_op_id_t accumulate = kNoId;  // Of the last micro-batch.
   commsched_op_id_t squares = kNoId;
@@ -184,7 +184,7 @@ struct StepGraph {
     return !staged.empty() || !staged_gradients.empty();
   }
 
-  // With a norm. Block sums of this rank's shards, bucket after bucket, and
+  // What a norm has: block sums of this rank's shards, bucket after bucket, and
   // its learning rate if they are gathered; and those of all ranks, rank after
   // rank.
   commsched_buffer_id_t local_sums = kNoId;

@@ -133,7 +133,8 @@ Status CheckNumPasses(const StepSpec& spec, const Model& model,
           std::to_string(kMaxPasses) + " are planned");
 }
 
-// Of an evaluation, which takes none beside the step's; packing would.
+// Options of an evaluation, which takes no memory beside the step's; packing
+// would.
 commsched_plan_options_t WithoutMemory(commsched_plan_options_t options) {
   options.arena_bytes = 0;
   options.coalesce_bytes = 0;
@@ -141,8 +142,8 @@ commsched_plan_options_t WithoutMemory(commsched_plan_options_t options) {
   return options;
 }
 
-// Of the modules of `role`, what exchanges with no other role: a send that
-// nobody receives cannot be planned.
+// The modules of `role` without exchanges with other roles: a send that nobody
+// receives cannot be planned.
 std::vector<Module> ModulesAlone(const StepPlan::Role& role) {
   std::vector<Module> modules = role.model->modules();
   for (Module& module : modules) {
@@ -289,7 +290,7 @@ Status StepPlan::ReadPlan() {
   return Status();
 }
 
-// Of what an evaluation gathers and exchanges, or of its passes alone.
+// Builds what an evaluation gathers and exchanges, or its passes alone.
 Status StepPlan::BuildForward(const Model& model) {
   if (!ForwardExchanges(spec_, model)) {
     for (uint32_t i : one_forward_) {

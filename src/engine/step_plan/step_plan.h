@@ -59,7 +59,7 @@ class StepPlan {
     const StepSpec* spec = nullptr;
     const Model* model = nullptr;
     const Options* options = nullptr;
-    // Of the graph's groups: commsched_role_desc_t.
+    // Roles of the graph's groups, as in commsched_role_desc_t.
     const uint32_t* const* role_of_member = nullptr;
     uint32_t num_groups = 0;
   };
@@ -73,12 +73,12 @@ class StepPlan {
   const StepSpec& spec() const { return spec_; }
   const Layout& layout() const { return layout_; }
   const Sequence& sequence() const { return sequence_; }
-  // Of its passes, by index, those that an evaluation runs.
+  // Indices of those of its passes that an evaluation runs.
   const std::vector<uint32_t>& one_forward() const { return one_forward_; }
   const StepGraph& graph() const { return graph_; }
   commsched_plan_t* plan() const { return plan_.get(); }
-  // Of an evaluation. Without a plan it has nothing to exchange, and its passes
-  // only keep to the order of calls.
+  // The graph of an evaluation. Without a plan it has nothing to exchange, and
+  // its passes only keep to the order of calls.
   const ForwardGraph& forward() const { return forward_; }
   commsched_plan_t* forward_plan() const { return forward_plan_.get(); }
   uint64_t num_ops() const { return num_ops_; }

@@ -1,4 +1,4 @@
-// Of a build without CUDA.
+// What a build without CUDA has in place of cuda_tables.cc.
 #include "engine/tables/device_tables.h"
 
 namespace commsched::engine {

@@ -39,7 +39,7 @@ commsched_status_t StepSgd(const commsched_optimizer_table_t* self,
 }  // namespace
 }  // namespace commsched::engine
 
-// Without momentum it keeps nothing.
+// It keeps nothing without momentum.
 commsched_optimizer_table_t commsched_sgd(float momentum, uint32_t nesterov) {
   commsched_optimizer_table_t table = commsched_optimizer_table_init();
   table.name = "sgd";

@@ -8,7 +8,7 @@ namespace commsched::engine {
 namespace {
 
 constexpr char kKey[] = "commsched.loss_scale";
-// Of a run without a scale: what it skipped, and no scale for the next to take.
+// Where a run without a scale keeps what it skipped: the next takes no scale.
 constexpr char kSkippedKey[] = "commsched.skipped_steps";
 
 // "65536 12 3": the scale, good steps, skipped steps. Integers, as all are.

@@ -33,8 +33,8 @@ std::vector<commsched_run_t> BlocksOf(const StepPlan& plan, const Model& model,
   return runs;
 }
 
-// Of this rank's shards. All of them, in memory order, unless other ranks count
-// some.
+// The blocks of this rank's shards that it counts, in memory order: all of them
+// unless other ranks count some.
 std::vector<commsched_run_t> CountedBlocks(
     const StepPlan& plan, const RankState& state,
     const std::vector<bool>& counted_here) {
@@ -110,7 +110,7 @@ Status Update::PrepareParts() {
   return counted_.Init(spec_.state, kernels_, {counted});
 }
 
-// With the flags or, without them, where the ranks exchange sums.
+// Says so with the flags or, without them, where the ranks exchange sums.
 Status Update::CancelStep() {
   const StepSpec& spec = plan_->spec();
   if (spec.has_flags()) {
@@ -256,7 +256,7 @@ Status Update::ReadNorm(double* out_norm) {
 
 // ---- Flags ------------------------------------------------------------------
 
-// Without a norm: a step counts unless it was cancelled.
+// For plans without a norm: a step counts unless it was cancelled.
 Status Update::ReadFlags() {
   ENGINE_RETURN_IF_ERROR(spec_.ops->Run(graph().read_flags, [&] {
     ENGINE_RETURN_IF_ERROR(
@@ -308,8 +308,8 @@ Status Update::AddUp(Sums* out_sums) const {
                          sorted_parts_);
 }
 
-// By parameter, and then in the order of registration, which neither bucketing
-// nor sharding changes.
+// Adds up by parameter, and then in the order of registration, which neither
+// bucketing nor sharding changes.
 Status Update::AddUpPart(Sums* out_sums) const {
   NormMemory& norm = spec_.state->norm();
   if (plan_->spec().reduces_norm()) {

@@ -56,7 +56,7 @@ class StepFlags {
   double* flags_ = nullptr;
   std::vector<double> values_;  // Of this rank.
 
-  // With absent gradients.
+  // These are for absent gradients.
   std::vector<uint32_t> sets_;  // By parameter: its option set.
   NormSums sums_;
   double* sources_ = nullptr;  // The flags, and a control for each option set.

@@ -18,7 +18,7 @@ class StepOps {
   virtual Status After(commsched_op_id_t op) = 0;
   // Takes the time since Before().
   virtual void Measure(commsched_op_id_t op) = 0;
-  // Where a copy on its lane puts what it takes; null: it is not measured.
+  // Returns where a copy on its lane puts what it takes; null: not measured.
   virtual int64_t* CostOf(commsched_op_id_t op) = 0;
   virtual void Abort(const char* reason) = 0;
 

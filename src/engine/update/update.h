@@ -44,7 +44,7 @@ class Update {
     bool on_device = false;
     const Kernels* kernels = nullptr;
     const Model* model = nullptr;
-    // Of the model, alive in Prepare(); null: it has none.
+    // The groups of the model, alive in Prepare(); null: it has none.
     const std::vector<commsched_group_t*>* groups = nullptr;
     RankState* state = nullptr;
     StepOps* ops = nullptr;
@@ -131,7 +131,7 @@ class Update {
   Status AddUp(Sums* out_sums) const;
   // To what Decide() is given: with flags, whether a rank has cancelled.
   Status AddCancelled(Sums* sums) const;
-  // Of this rank's part of the model.
+  // Adds up this rank's part of the model.
   Status AddUpPart(Sums* out_sums) const;
   Status Decide(const Sums& sums, float clip_norm,
                 commsched_step_state_t* state) const;
@@ -150,7 +150,8 @@ class Update {
   // Of the option sets that have betas of their own in this step; else null.
   std::vector<const commsched_step_control_t*> own_controls_;
 
-  // By bucket: constant after Prepare(), but for the values of a step.
+  // The segments of each bucket: constant after Prepare(), but for the values
+  // of a step.
   std::vector<std::vector<commsched_optimizer_segment_t>> segments_;
 
   // Constant after Prepare().
@@ -173,8 +174,8 @@ class Update {
 
   std::vector<double> values_;  // That this rank tells the others.
   uint64_t step_ = 0;           // The one that was stepped last.
-  // Of the step that comes next: its sums are on their way, or there; what went
-  // with them is of the step before.
+  // Whether the sums of the step that comes next are on their way, or there;
+  // what went with them is of the step before.
   bool sums_sent_ = false;
   bool norm_begun_ = false;
   bool values_are_late_ = false;

@@ -13,7 +13,7 @@
 namespace commsched::engine {
 namespace {
 
-// By registration; `sums` are those of all ranks.
+// Looks in the order of registration; `sums` are those of all ranks.
 std::string FirstNonFinite(const Model& model, const double* sums) {
   for (uint32_t p = 0; p < model.parameters().size(); ++p) {
     if (std::isfinite(sums[p])) continue;
@@ -58,7 +58,7 @@ Status Update::EndTraining(const std::string& why) {
   return verdict_;
 }
 
-// Within an op: reports the rates of the step before, and puts this rank's
+// Runs within an op: reports the rates of the step before, and puts this rank's
 // where the others will find them in their next step.
 Status Update::SendRates() {
   ENGINE_RETURN_IF_ERROR(ReportRates());

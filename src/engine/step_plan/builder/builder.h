@@ -105,9 +105,9 @@ class StepBuilder : private BuilderPart {
   NormBuilder norm_;
   const std::vector<Windows> windows_;  // By bucket.
   std::vector<uint32_t> num_ended_;     // Of them, those that were reduced.
-  // By bucket: the buffer that holds its parameters for the next pass.
+  // The buffer that holds each bucket's parameters for the next pass.
   std::vector<commsched_buffer_id_t> current_;
-  // In out_.gathered, which is in order of launches and of first uses.
+  // Index in out_.gathered, which is in order of launches and of first uses.
   size_t next_gather_ = 0;
   size_t next_used_ = 0;
 };

@@ -119,7 +119,7 @@ Status NormBuilder::AddParts(commsched_buffer_id_t source) {
   return writer_.AddCollective("gather_norm_parts", gather);
 }
 
-// Of all groups the last.
+// The group is added behind all others.
 Status NormBuilder::Group(commsched_group_id_t* out_group) {
   if (group_ == kNoId) {
     ENGINE_RETURN_IF_ERROR(

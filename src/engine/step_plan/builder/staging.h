@@ -20,7 +20,7 @@ class StagingBuilder : private BuilderPart {
 
   Status AddBuffers();
   Status AddFirstFetches();
-  // After the step of the bucket at `index` in StepGraph::staged.
+  // Call it after the step of the bucket at `index` in StepGraph::staged.
   Status AddCopies(size_t index);
   // After the reduction of a bucket with offloaded gradients, which `pass` is
   // the last to add to.

@@ -1,4 +1,4 @@
-// From gradients to weights: reductions, clipping, the optimizer.
+// What leads from gradients to weights: reductions, clipping, the optimizer.
 
 #include <ranges>
 #include <string>

@@ -66,7 +66,7 @@ class Search {
     return most;
   }
 
-  // Of all buckets side by side.
+  // Bytes of all buckets side by side.
   uint64_t WithHalfOfGradients() const {
     uint64_t gathered = 0;
     uint64_t gradients = 0;

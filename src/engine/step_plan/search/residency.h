@@ -25,9 +25,9 @@ struct LiveNeeds {
   std::vector<uint64_t> bucket_bytes;       // By bucket, gathered.
   std::vector<uint64_t> other_bytes;        // By op: what else is alive then.
 
-  // Of the buckets that `op` uses, and all else.
+  // Bytes of the buckets that `op` uses, and all else.
   uint64_t BytesAt(size_t op) const;
-  // Of the buckets that the op after `op` uses and `op` does not.
+  // Bytes of the buckets that the op after `op` uses and `op` does not.
   uint64_t NextBytes(uint32_t op) const;
 };
 
