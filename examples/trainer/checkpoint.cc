@@ -1,8 +1,6 @@
 #include "examples/trainer/checkpoint.h"
 
-#include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -161,22 +159,6 @@ absl::Status RankSaver::Wait() {
   const absl::Status status = FromC(commsched_engine_saver_wait(saver_.get()));
   out_writes_.store(false);
   return status;
-}
-
-RankSaver::Stall SummarizeStalls(
-    const std::vector<std::vector<RankSaver::Stall>>& ranks) {
-  const size_t count = ranks[0].size();
-  std::vector<double> copies(count);
-  std::vector<double> waits(count);
-  for (const std::vector<RankSaver::Stall>& stalls : ranks) {
-    for (size_t i = 0; i < count && i < stalls.size(); ++i) {
-      const RankSaver::Stall& stall = stalls[i];
-      copies[i] = std::max(copies[i], stall.copy_s);
-      waits[i] = std::max(waits[i], stall.wait_s);
-    }
-  }
-  return {.wait_s = Median(std::move(waits)),
-          .copy_s = Median(std::move(copies))};
 }
 
 }  // namespace commsched::trainer

@@ -73,11 +73,6 @@ class RankSaver {
   std::vector<Stall> stalls_;
 };
 
-// The median over saves of what each held up longest, of any rank. `ranks` have
-// as many saves each.
-RankSaver::Stall SummarizeStalls(
-    const std::vector<std::vector<RankSaver::Stall>>& ranks);
-
 }  // namespace commsched::trainer
 
 #endif  // COMMSCHED_EXAMPLES_TRAINER_CHECKPOINT_H_

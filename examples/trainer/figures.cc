@@ -40,9 +40,10 @@ absl::StatusOr<std::string> DescribePlan(const Rank& rank,
   return description + steps;
 }
 
-absl::StatusOr<RankFigures> FiguresOf(const Rank& rank, double last_loss,
-                                      const RankSaver* saver) {
+absl::StatusOr<RankFigures> FiguresOf(const Rank& rank, const RankSaver* saver,
+                                      const RankFigures::Totals& totals) {
   RankFigures figures;
+  figures.totals = totals;
   figures.steps.resize(commsched_trace_num_steps(rank.trace()));
   for (uint64_t i = 0; i < figures.steps.size(); ++i) {
     StepRecord& step = figures.steps[i];
@@ -57,11 +58,10 @@ absl::StatusOr<RankFigures> FiguresOf(const Rank& rank, double last_loss,
       const commsched_session_counters_t counters,
       Filled(commsched_session_counters_init(), commsched_session_get_counters,
              commsched_engine_session(rank.engine())));
-  figures.totals = {.last_loss = last_loss,
-                    .peak_bytes_in_flight = counters.peak_bytes_in_flight,
-                    .peak_live_bytes = rank.PeakLiveBytes(),
-                    .copy_ns = info.copy_ns,
-                    .copy_exposed_ns = info.copy_exposed_ns};
+  figures.totals.peak_bytes_in_flight = counters.peak_bytes_in_flight;
+  figures.totals.peak_live_bytes = rank.PeakLiveBytes();
+  figures.totals.copy_ns = info.copy_ns;
+  figures.totals.copy_exposed_ns = info.copy_exposed_ns;
   if (saver != nullptr) figures.stalls = saver->stalls();
   return figures;
 }
@@ -93,10 +93,12 @@ void FillFigures(const std::vector<RankFigures>& ranks, int64_t steps,
   const auto per_step = [steps](int64_t ns) {
     return SecondsOf(ns) / static_cast<double>(steps);
   };
-  std::vector<std::vector<RankSaver::Stall>> stalls;
+  const size_t num_saves = ranks[0].stalls.size();  // As many on each.
+  std::vector<double> copies(num_saves);
+  std::vector<double> waits(num_saves);
   for (const RankFigures& rank : ranks) {
-    report->loss += rank.totals.last_loss / static_cast<double>(ranks.size());
     const RankFigures::Totals& totals = rank.totals;
+    report->loss += totals.last_loss / static_cast<double>(ranks.size());
     keep_most(totals.peak_bytes_in_flight, &report->peak_bytes_in_flight);
     keep_most(totals.peak_live_bytes, &report->peak_live_bytes);
     keep_most(per_step(totals.copy_ns), &report->copy_s);
@@ -105,12 +107,14 @@ void FillFigures(const std::vector<RankFigures>& ranks, int64_t steps,
       report->process_peak_bytes = totals.process_peak_bytes;
       report->save_bytes = totals.save_bytes;
     }
-    stalls.push_back(rank.stalls);
+    for (size_t i = 0; i < num_saves && i < rank.stalls.size(); ++i) {
+      keep_most(rank.stalls[i].copy_s, &copies[i]);
+      keep_most(rank.stalls[i].wait_s, &waits[i]);
+    }
   }
-  report->num_saves = static_cast<int64_t>(stalls[0].size());
-  const RankSaver::Stall stall = SummarizeStalls(stalls);
-  report->save_copy_s = stall.copy_s;
-  report->save_wait_s = stall.wait_s;
+  report->num_saves = static_cast<int64_t>(num_saves);
+  report->save_copy_s = Median(std::move(copies));
+  report->save_wait_s = Median(std::move(waits));
 }
 
 absl::Status FillBound(const std::vector<RankFigures>& ranks,

@@ -39,9 +39,9 @@ struct RankFigures {
 };
 
 // Of a rank of this process, after a drain; `saver` is null if it saves
-// nothing.
-absl::StatusOr<RankFigures> FiguresOf(const Rank& rank, double last_loss,
-                                      const RankSaver* saver);
+// nothing. `totals` has the loss and what its process took.
+absl::StatusOr<RankFigures> FiguresOf(const Rank& rank, const RankSaver* saver,
+                                      const RankFigures::Totals& totals);
 
 // Those of all ranks, by rank. Collective, among processes.
 absl::StatusOr<std::vector<RankFigures>> GatherFigures(

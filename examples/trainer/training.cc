@@ -44,9 +44,7 @@ struct LocalRank {
   std::unique_ptr<Rank> rank;
   std::unique_ptr<RankSaver> saver;  // Null: none.
   std::atomic<bool> writes = false;  // It waits for the disk.
-  double last_loss = 0;
-  uint64_t peak_bytes = 0;  // Both: of the process, after training.
-  uint64_t save_bytes = 0;
+  RankFigures::Totals totals;
 };
 
 absl::StatusOr<commsched_plan_info_t> CorePlan(const Rank& rank) {
@@ -249,8 +247,8 @@ absl::Status Run::TrainRank(LocalRank& local) {
   }
   TRAINER_RETURN_IF_ERROR(Evaluate(local, gate_->end()));
   TRAINER_RETURN_IF_ERROR(log.Finish());
-  local.peak_bytes = memory_.PeakBytes();
-  local.save_bytes = memory_.SaveBytes();
+  local.totals.process_peak_bytes = memory_.PeakBytes();
+  local.totals.save_bytes = memory_.SaveBytes();
   TRAINER_ASSIGN_OR_RETURN(std::string digest, rank.WeightsSha256());
   if (is_first) weights_sha256_ = std::move(digest);
   return local.saver == nullptr ? absl::OkStatus() : local.saver->Wait();
@@ -299,7 +297,7 @@ absl::Status Run::TrainSteps(LocalRank& local, RankLog* log) {
     TRAINER_ASSIGN_OR_RETURN(const double loss, local.rank->Step(step));
     TRAINER_RETURN_IF_ERROR(log->End(step, loss));
     TRAINER_RETURN_IF_ERROR(CheckLoss("loss", loss, step + 1));
-    local.last_loss = loss;
+    local.totals.last_loss = loss;
     if (local.index == 0) {
       const std::lock_guard<std::mutex> lock(progress_mutex_);
       bar_.Update(step + 1, absl::StrFormat("loss %.3f", loss));
@@ -412,11 +410,8 @@ absl::StatusOr<std::vector<RankFigures>> Run::Figures() {
   std::vector<RankFigures> all;
   for (const LocalRank& local : ranks_) {
     TRAINER_ASSIGN_OR_RETURN(
-        RankFigures figures,
-        FiguresOf(*local.rank, local.last_loss, local.saver.get()));
-    figures.totals.process_peak_bytes = local.peak_bytes;
-    figures.totals.save_bytes = local.save_bytes;
-    all.push_back(std::move(figures));
+        all.emplace_back(),
+        FiguresOf(*local.rank, local.saver.get(), local.totals));
   }
   if (!job_.has_processes()) return all;
   return GatherFigures(ranks_[0].rank->context(), all[0], job_.timeout());
