@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/completions.h"
 #include "base/mutex.h"
 #include "capi/context.h"
-#include "base/completions.h"
 #include "comm/mesh.h"
 #include "commsched/commsched.h"
 #include "graph/graph.h"

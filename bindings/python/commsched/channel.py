@@ -322,7 +322,7 @@ class Channel(Owner):
         if status:
             raise self._failure(status)
         if done.value:
-            self.release(request)
+            self.finished(request)
         return bool(done.value)
 
     def wait(self, request: int, timeout: Optional[float] = None) -> None:
@@ -336,7 +336,7 @@ class Channel(Owner):
                 time.monotonic_ns)
         if status:
             raise self._failure(status)
-        self.release(request)
+        self.finished(request)
 
     def before(self, request: int, stream: Stream) -> None:
         """As `Request.before`."""
@@ -366,7 +366,7 @@ class Channel(Owner):
 
     # ---- Memory that is kept --------------------------------------------------
 
-    def release(self, request: int) -> None:
+    def finished(self, request: int) -> None:
         """Request number `request` has finished: its memory is kept no longer."""
         self._held.pop(request, None)
 
@@ -387,7 +387,7 @@ class Channel(Owner):
             if _test(self._handle, number, ctypes.byref(done)):
                 break  # It has failed: what is not known to have finished stays.
             if done.value:
-                self.release(number)
+                self.finished(number)
         self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._held))
 
     # ---- Checks ---------------------------------------------------------------

@@ -58,7 +58,7 @@ class Completions(Owner):
             found = self._owners.get(each.key)
             owner = found() if found is not None else None
             if owner is not None and each.status == Status.OK:
-                owner.release(each.request)
+                owner.finished(each.request)
         return taken
 
     def _take(self, most: int, timeout_ns: int) -> List[Completion]:

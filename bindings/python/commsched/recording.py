@@ -178,7 +178,7 @@ class Recording(Steps):
             time.monotonic_ns)
         self._check(status, op)
 
-    def release(self, request: int) -> None:
+    def finished(self, request: int) -> None:
         """For `Completions`: submission number `request` has finished. Memory is kept as
         long as it is declared, or is that of the latest submission."""
 

@@ -170,6 +170,9 @@ def test_completions_tell_of_each_submission(on_ranks):
                         told += completions.next(timeout=20)
                 names = [(recording.op_names[each.user], each.request)
                          for each in told]
+                recording.release(program.bucket)
+                with pytest.raises(cs.NotFoundError, match="buffer 99"):
+                    recording.release(99)
             return names, {each.key for each in told}, {each.status for each in told}
 
     for names, keys, statuses in on_ranks(2, body):
