@@ -177,9 +177,11 @@ Outcome GroupJoin::LearnAll() {
 // Of what has not come: which way it comes, and whether a part of it has.
 std::string GroupJoin::HowFar(const Heard& heard) const {
   const int world_rank = (*spec_.ranks)[static_cast<size_t>(heard.peer)];
+  const std::string why_apart = network_->endpoints()->WhyApart(world_rank);
   return std::string(network_->endpoints()->IsLocal(world_rank)
                          ? " (connected by shared memory"
                          : " (connected by UCX") +
+         (why_apart.empty() ? "" : "; no shared memory: " + why_apart) +
          (heard.is_posted && !heard.head_message.IsUnderWay() ? ", begun to)"
                                                               : ")");
 }

@@ -19,6 +19,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -197,6 +198,25 @@ TEST(HandoverTest, ANameThatIsNotHereIsOfAnotherHost) {
   EXPECT_EQ(zero.StateOf(1), State::kApart);
 }
 
+// Who has what it needs confirms and hangs up, while the other looks.
+TEST(HandoverTest, AConfirmationIsHeardThoughTheEndComesAtOnce) {
+  for (int i = 0; i < 1000; ++i) {
+    HandedRank zero(0, 2), one(1, 2);
+    zero.handover->Begin(1, one.handover->card());
+    one.handover->Begin(0, zero.handover->card());
+    const auto step = [](HandedRank* rank) {
+      while (rank->handover->IsWaiting()) {
+        ASSERT_TRUE(rank->handover->Step(0).ok());
+      }
+    };
+    std::thread beside(step, &one);
+    step(&zero);
+    beside.join();
+    ASSERT_EQ(zero.StateOf(1), State::kShared) << zero.handover->WhyApart(1);
+    ASSERT_EQ(one.StateOf(0), State::kShared) << one.handover->WhyApart(0);
+  }
+}
+
 // Such as one of a machine that is a copy of this one.
 TEST(HandoverTest, OneOfWhomTheOtherHasNothingIsApartForBoth) {
   HandedRank zero(0, 2), one(1, 2);
@@ -207,6 +227,9 @@ TEST(HandoverTest, OneOfWhomTheOtherHasNothingIsApartForBoth) {
   StepBoth(&zero, &one);
   EXPECT_EQ(zero.StateOf(1), State::kApart);
   EXPECT_EQ(one.StateOf(0), State::kApart);
+  EXPECT_EQ(zero.handover->WhyApart(1), "its memory is another one");
+  EXPECT_EQ(one.handover->WhyApart(0),
+            "no confirmation, confirmed here: it has hung up");
   EXPECT_EQ(one.handover->TakeParts(0).segment.data(), nullptr);
 }
 

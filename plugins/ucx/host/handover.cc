@@ -105,6 +105,18 @@ int SendHello(int to, const Hello& hello, const int (&fds)[kNumFds]) {
   return sendmsg(to, &message, MSG_NOSIGNAL) == sizeof(hello) ? 0 : errno;
 }
 
+// recvmsg(). An end is looked at again: the kernel finds no message, and then
+// that the other has hung up (unix_dgram_recvmsg(), Linux 6.18), so that it
+// tells of the end before what was sent in between. With the end nothing more
+// comes, and what was sent is there.
+ssize_t ReceiveMessage(int from, msghdr* message) {
+  const msghdr asked = *message;
+  const ssize_t bytes = recvmsg(from, message, MSG_CMSG_CLOEXEC);
+  if (bytes != 0) return bytes;
+  *message = asked;
+  return recvmsg(from, message, MSG_CMSG_CLOEXEC);
+}
+
 struct Heard {
   bool is_whole = false;  // But for its descriptors.
   bool has_fds = false;
@@ -123,7 +135,7 @@ Heard ReceiveHello(int from) {
   message.msg_iovlen = 1;
   message.msg_control = buffer.bytes;
   message.msg_controllen = sizeof(buffer.bytes);
-  const ssize_t bytes = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+  const ssize_t bytes = ReceiveMessage(from, &message);
   if (bytes < 0) {
     heard.is_over = errno != EAGAIN && errno != EINTR;
     return heard;
@@ -195,6 +207,7 @@ void Handover::Begin(int peer, const SegmentCard& card) {
   other.has_begun = true;
   other.card = card;
   other.is_apart = card.name == 0;
+  if (other.is_apart) other.why_apart = "it has no memory to share";
 }
 
 Handover::State Handover::StateOf(int peer) const {
@@ -235,8 +248,9 @@ bool Handover::IsWaiting() const {
 }
 
 // Both sides learn of it, by the end of their connections.
-void Handover::Part(Peer* peer) {
+void Handover::Part(Peer* peer, std::string why) {
   peer->is_apart = true;
+  peer->why_apart = std::move(why);
   peer->HangUp();
   peer->segment_fd.Reset();
   peer->parts = {};
@@ -254,11 +268,12 @@ Outcome Handover::Give(Peer* peer) {
   const SocketAddress address = AddressOf(peer->card.name);
   if (connect(call.get(), address.get(), address.bytes) != 0) {
     if (errno == EAGAIN || errno == EINTR || IsScarcity(errno)) return {};
-    Part(peer);  // There is no such name in this network namespace.
+    // There may be no such name in this network namespace.
+    Part(peer, std::string("no connection to its socket: ") + strerror(errno));
     return {};
   }
   if (!IsOwn(call.get())) {
-    Part(peer);
+    Part(peer, "its socket is another user's");
     return {};
   }
   const Hello hello = {.secret = {peer->card.secret[0], peer->card.secret[1]},
@@ -269,7 +284,7 @@ Outcome Handover::Give(Peer* peer) {
     return {};
   }
   if (error != 0) {
-    Part(peer);
+    Part(peer, std::string("handing over memory: ") + strerror(error));
     return {};
   }
   peer->given = std::move(call);
@@ -281,11 +296,21 @@ void Handover::AwaitConfirmation(Peer* peer) {
   if (peer->is_apart || !peer->is_sent) return;
   if (peer->IsDecided()) return peer->HangUp();
   char answer = 0;
-  const ssize_t bytes = recv(peer->given.get(), &answer, 1, MSG_DONTWAIT);
+  iovec part = {&answer, 1};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  const ssize_t bytes = ReceiveMessage(peer->given.get(), &message);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
   // What comes after the confirmation is the end: the other has parted since.
   if (peer->is_confirmed || bytes != 1 || answer != kConfirmation) {
-    return Part(peer);
+    const char* const what = bytes < 0    ? strerror(errno)
+                             : bytes == 0 ? "it has hung up"
+                                          : "it has said something else";
+    return Part(peer, std::string(peer->is_confirmed ? "behind its confirmation"
+                                                     : "no confirmation") +
+                          (peer->has_confirmed ? ", confirmed here: " : ": ") +
+                          what);
   }
   peer->is_confirmed = true;
   if (peer->IsDecided()) peer->HangUp();
@@ -374,9 +399,12 @@ Outcome Handover::Take(Peer* peer) {
   if (attached.ok()) {
     std::memcpy(&nonce, peer->parts.segment.data(), sizeof(nonce));
   }
-  if (!attached.ok() || nonce != peer->card.nonce ||
-      send(peer->got.get(), &kConfirmation, 1, MSG_NOSIGNAL) != 1) {
-    Part(peer);
+  if (!attached.ok() || nonce != peer->card.nonce) {
+    Part(peer, attached.ok() ? "its memory is another one" : attached.reason);
+    return {};
+  }
+  if (send(peer->got.get(), &kConfirmation, 1, MSG_NOSIGNAL) != 1) {
+    Part(peer, std::string("confirming: ") + strerror(errno));
     return {};
   }
   peer->has_confirmed = true;

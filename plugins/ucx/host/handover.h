@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "support/outcome.h"
@@ -66,6 +67,10 @@ class Handover {
   bool IsWaiting() const;
   // Readable when somebody calls.
   int listener_fd() const { return listener_.get(); }
+  // Of one that is kApart: what this rank took that from.
+  const std::string& WhyApart(int peer) const {
+    return peers_[static_cast<size_t>(peer)].why_apart;
+  }
   // Once, of a peer that shares the host.
   SharedParts TakeParts(int peer);
   // Does what can be done at once for all that have begun; if that is nothing
@@ -79,6 +84,7 @@ class Handover {
   struct Peer {
     bool has_begun = false;
     bool is_apart = false;
+    std::string why_apart;
     SegmentCard card;
     Descriptor given;  // Connected, and sent to; until it is decided.
     bool is_sent = false;
@@ -107,7 +113,7 @@ class Handover {
   Outcome Take(Peer* peer);
   Outcome Give(Peer* peer);
   void AwaitConfirmation(Peer* peer);
-  void Part(Peer* peer);
+  void Part(Peer* peer, std::string why);
   void WaitForOthers(int wait_ms);
 
   const int rank_;

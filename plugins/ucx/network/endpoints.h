@@ -95,6 +95,10 @@ class Endpoints {
   bool IsLocal(int peer) const {
     return Of(peer).local_rank != kNotLocal && !Of(peer).is_apart;
   }
+  // Of one of this host that is not: why.
+  std::string WhyApart(int peer) const {
+    return Of(peer).is_apart ? handover_->WhyApart(peer) : "";
+  }
   // Null: there is none.
   ucp_ep_h EndpointOf(int peer) const { return Of(peer).endpoint; }
   // A second one, which large launches have for themselves, so that what is
