@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "test/channel/channel_rig.h"
 #include "test/recording/recording_rig.h"
+#include "test/support/await.h"
 #include "test/support/status_matchers.h"
 #include "test/support/surprises.h"
 
@@ -307,6 +308,8 @@ TEST(RecordingCompletionsTest, WhatIsOpenIsAbortedWithTheRecording) {
   of.coalesce_bytes = 1 << 20;
   const ModulesSpec spec = completions.Into(of);
   std::vector<std::vector<Completion>> taken(2);
+  std::atomic<bool> has_ended = false;  // Rank 1 its steps,
+  std::atomic<bool> is_gone = false;    // and rank 0 altogether.
   WorldSpec world_spec;
   world_spec.size = spec.ranks;
   const std::shared_ptr<World> world = World::Create(world_spec).value();
@@ -318,11 +321,18 @@ TEST(RecordingCompletionsTest, WhatIsOpenIsAbortedWithTheRecording) {
       RETURN_IF_ERROR(rank->Step({0, 1, 2, 3}, t));
       completions.Take(*rank, 4);
     }
-    RETURN_IF_ERROR(rank->recording().StepBegin());
-    RETURN_IF_ERROR(rank->Backward(0, 3));
-    if (r == 0) RETURN_IF_ERROR(rank->Reduce(0));
     Completions& mine = completions.of(*rank);
+    if (r == 1) {
+      has_ended = true;
+      EXPECT_TRUE(test::Await([&] { return is_gone.load(); }));
+    } else {
+      RETURN_IF_ERROR(rank->recording().StepBegin());
+      RETURN_IF_ERROR(rank->Backward(0, 3));
+      RETURN_IF_ERROR(rank->Reduce(0));
+      EXPECT_TRUE(test::Await([&] { return has_ended.load(); }));
+    }
     rank.reset();
+    is_gone = true;
     Completion out[4];
     const size_t count = mine.Next(absl::MakeSpan(out), 0);
     taken[r].assign(out, out + count);
