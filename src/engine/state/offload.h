@@ -57,8 +57,8 @@ class Offload {
   // not measured.
   Status Fetch(uint32_t bucket, int64_t* cost_ns);
   Status Store(uint32_t bucket, int64_t* cost_ns);
-  // Of gradients. A store fails with UNAVAILABLE, and nothing has happened, if
-  // their reduction waits for an op that has not run.
+  // The same of gradients, which are fetched for the squares and for the
+  // optimizer.
   Status StoreGradients(uint32_t bucket, int64_t* cost_ns);
   Status FetchSquares(uint32_t bucket, int64_t* cost_ns);
   Status FetchGradients(uint32_t bucket, int64_t* cost_ns);

@@ -1,14 +1,12 @@
 #include "engine/update/staged_copies.h"
 
+#include <vector>
+
 namespace commsched::engine {
 
 void StagedCopies::Bind(const StepPlan* plan, Offload* offload) {
   plan_ = plan;
   offload_ = offload;
-  store_after_.clear();
-  for (const GradientStore& each : graph().gradient_stores) {
-    store_after_.push_back(uint64_t{each.pass} + 1);
-  }
 }
 
 void StagedCopies::NoteSquares(uint32_t bucket, int64_t asked_ns) {
@@ -27,22 +25,15 @@ Status StagedCopies::BeginStep() {
   return Status();
 }
 
-// In the order of their lane. A launch that the reduction shares, or comes
-// after, may wait for a later pass: then the store is tried again after that,
-// and from the next step on not before.
+// In the order of the graph, in which each comes behind its reduction, before
+// the next pass: no launch that it needs waits for what is called later.
 Status StagedCopies::StoreGradients(uint64_t num_passes) {
   const std::vector<GradientStore>& stores = graph().gradient_stores;
   for (; num_stored_ < stores.size(); ++num_stored_) {
-    if (store_after_[num_stored_] > num_passes) break;
+    if (stores[num_stored_].pass >= num_passes) break;
     const uint32_t b = stores[num_stored_].bucket;
-    const Status stored =
-        offload_->StoreGradients(b, ops_->CostOf(Ids(b).store_gradients));
-    if (stored.code() == COMMSCHED_UNAVAILABLE &&
-        num_passes < graph().passes.size()) {
-      store_after_[num_stored_] = num_passes + 1;
-      break;
-    }
-    ENGINE_RETURN_IF_ERROR(stored);
+    ENGINE_RETURN_IF_ERROR(
+        offload_->StoreGradients(b, ops_->CostOf(Ids(b).store_gradients)));
   }
   return Status();
 }

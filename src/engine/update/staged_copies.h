@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "checkpoint/status.h"
 #include "engine/state/offload.h"
@@ -68,8 +67,6 @@ class StagedCopies {
   size_t num_squared_ = 0;
   size_t num_gradients_ = 0;
   size_t num_states_ = 0;
-  // By the order of stores: after how many passes of a step one can be issued.
-  std::vector<uint64_t> store_after_;
 };
 
 }  // namespace commsched::engine
