@@ -120,7 +120,7 @@ class Channel(Owner):
         come here; None: COMMSCHED_TIMEOUT_S. The rest: commsched_channel_desc_t."""
         self.group = context.group() if group is None else group
         self._completions = completions
-        self.key = 0 if completions is None else completions.add(self, key)
+        self.key = 0 if completions is None else completions.add(self, key, self.finished)
         self._slots: List[_Slot] = []
         self._held: Dict[int, object] = {}
         self._sweep_at = _FIRST_SWEEP

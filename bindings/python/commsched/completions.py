@@ -6,17 +6,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import _wait
 from ._enums import Status
 from ._handle import Owner
 from ._lib import abi
 from .errors import check, error
-
-if TYPE_CHECKING:
-    from .channel import Channel
-    from .recording import Recording
 
 _create = abi.function("commsched_completions_create")
 _destroy = abi.function("commsched_completions_destroy")
@@ -43,7 +39,8 @@ class Completions(Owner):
         out = ctypes.c_void_p()
         check(_create(capacity, ctypes.byref(out)))
         self._own(out.value, _destroy)
-        self._owners: Dict[int, "weakref.ref[Union[Channel, Recording]]"] = {}
+        self._owners: Dict[int, "weakref.ref[object]"] = {}
+        self._finished: Dict[int, "weakref.WeakMethod[Callable[[int], None]]"] = {}
         self._keys = itertools.count()
         self._arrays: List[Any] = []
         self._left: List[Completion] = []
@@ -55,10 +52,10 @@ class Completions(Owner):
         an empty list. Several threads may wait; each gets others."""
         taken = self._take(most, _wait.nanoseconds(timeout))
         for each in taken:
-            found = self._owners.get(each.key)
-            owner = found() if found is not None else None
-            if owner is not None and each.status == Status.OK:
-                owner.finished(each.request)
+            found = self._finished.get(each.key)
+            finished = found() if found is not None else None
+            if finished is not None and each.status == Status.OK:
+                finished(each.request)
         return taken
 
     def _take(self, most: int, timeout_ns: int) -> List[Completion]:
@@ -93,13 +90,18 @@ class Completions(Owner):
         """Ends a `next` that waits, or else the next one that would."""
         check(_wake(self._handle))
 
-    def add(self, owner: "Union[Channel, Recording]", key: Optional[int]) -> int:
-        """For `Channel` and `Recording`: what completions call them."""
+    def add(self, owner: object, key: Optional[int],
+            finished: Optional[Callable[[int], None]] = None) -> int:
+        """For `Channel` and `Recording`: what completions call them. `finished`, a method
+        of `owner`, is told of requests that ended well as they are taken."""
         if key is None:
             key = next(each for each in self._keys if each not in self._owners)
         elif key in self._owners and self._owners[key]() is not None:
             raise ValueError(f"key {key} is that of another channel or recording")
         self._owners[key] = weakref.ref(owner)
+        self._finished.pop(key, None)
+        if finished is not None:
+            self._finished[key] = weakref.WeakMethod(finished)
         return key
 
 

@@ -178,10 +178,6 @@ class Recording(Steps):
             time.monotonic_ns)
         self._check(status, op)
 
-    def finished(self, request: int) -> None:
-        """For `Completions`: submission number `request` has finished. Memory is kept as
-        long as it is declared, or is that of the latest submission."""
-
     @property
     def info(self) -> RecordingInfo:
         """What it does, and how steps went so far."""
