@@ -244,20 +244,29 @@ class TextRulesTest(PlantedTree):
                      "done_.wait(lock);", "thread_.join();", "poll(&fd, 1, 9);",
                      "commsched_session_drain(session_.get());",
                      "commsched_stream_synchronize(stream);"):
-            self.assertTrue(waits("step.cc", text), text)
+            self.assertTrue(waits("step_calls.cc", text), text)
         for text in ("clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);",
                      "Run(op);  // Each op waits for what it reads; no sleep.",
                      "commsched_session_before(session, op, stream);",
                      "joined.push_back(stay);"):
-            self.assertFalse(waits("step.cc", text), text)
+            self.assertFalse(waits("step_calls.cc", text), text)
         drain = "commsched_session_drain(session_.get());"
         self.assertFalse(waits("bound_step.cc", drain))
         self.assertTrue(waits("bound_step.cc", f"{drain} usleep(5);"))
         self.assertFalse(waits("session_watch.cc", "std::mutex mutex_;"))
         lock = "const std::lock_guard<std::mutex> lock(abort_mutex_);"
-        self.assertFalse(waits("record.cc", lock))
-        self.assertTrue(waits("step.cc", lock))
-        self.assertTrue(waits("record.cc", lock.replace("abort_", "other_")))
+        self.assertFalse(waits("bound_step.cc", lock))
+        for name in ("step_calls.cc", "step_passes.cc", "pass_run.cc", "cursor.cc"):
+            self.assertTrue(waits(name, lock), name)
+        self.assertTrue(waits("bound_step.cc", lock.replace("abort_", "other_")))
+
+    def test_files_of_the_step_path_that_are_gone_are_named(self):
+        self.assertEqual(
+            text_rules.missing_files(pathlib.Path(__file__).parents[2]), [])
+        self.plant("src/engine/run/step_calls.cc", "")
+        found = "\n".join(text_rules.missing_files(self.root))
+        self.assertIn("no file of src/engine is called pass_run.cc", found)
+        self.assertNotIn("step_calls.cc", found)
 
     def test_threads_in_src_are_started_in_one_place(self):
         for text in ("t_ = std::thread([this] { Run(); });",

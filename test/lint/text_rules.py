@@ -66,7 +66,8 @@ _WAITS = re.compile(
 _OFF_THE_STEP = {"offload.cc", "session_watch.cc", "session_watch.h",
                  "cuda_tables.cc"}
 _DRAINS = {"bound_step.cc"}
-_STEPS = {"step.cc", "skip.cc", "update.cc", "verdict.cc", "kernels.cc"}
+_STEPS = {"step_calls.cc", "step_passes.cc", "pass_run.cc", "cursor.cc", "norm.cc",
+          "update.cc", "verdict.cc", "kernels.cc"}
 _ABORT_LOCK = re.compile(r"#include <mutex>|std::(lock_guard<std::mutex> lock\("
                          r"abort_mutex_\)|mutex abort_mutex_);")
 
@@ -87,6 +88,13 @@ def wait_violations(root):
                 found.append(f"{path}:{number}: the engine's step path waits "
                              f"in the session only: {line.strip()}")
     return found
+
+
+def missing_files(root):
+    """Names that the rule about the step path lists, and that no file has."""
+    names = {path.name for path in sources.files(root, "src/engine")}
+    return [f"test/lint/text_rules.py: no file of src/engine is called {name}"
+            for name in sorted((_OFF_THE_STEP | _DRAINS | _STEPS) - names)]
 
 
 def rule_violations(root):
@@ -132,7 +140,7 @@ def length_violations(root):
 
 def violations(root):
     """One line of text per violation."""
-    return (rule_violations(root) + wait_violations(root) +
+    return (rule_violations(root) + wait_violations(root) + missing_files(root) +
             guard_violations(root) + length_violations(root))
 
 
