@@ -179,13 +179,14 @@ class ShapeTest(PlantedTree):
 
     def test_what_is_below_run_does_not_name_the_engine(self):
         for text in ("void F(Engine* engine);", '#include "engine/engine.h"',
-                     "void F(commsched_engine_t*);",
+                     "void F(commsched_engine_t*);", '#include "commsched/engine.h"',
                      '#include "engine/run/engine.h"'):
             for folder in shape.BELOW_RUN:
                 self.assertEqual(len(self.problems(
                     f"src/engine/{folder}/a.h", text)), 1, text)
             self.assertEqual(self.problems("src/engine/run/a.h", text), [])
         for text in ("// The Engine's.", "commsched_engine_kernels_t table;",
+                     '#include "commsched/engine_types.h"',
                      '#include "checkpoint/status.h"', 'x = "Engine";'):
             self.assertEqual(self.problems("src/engine/model/a.h", text), [], text)
 

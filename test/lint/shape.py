@@ -27,7 +27,7 @@ _COMMENT_OR_TEXT = re.compile(
 _CLASS = re.compile(r"(?<!enum )\b(?:class|struct)\s+(?:\[\[\w+\]\]\s*)?(\w+)\s*"
                     r"(?:final\s*)?(?::[^;(){}]*)?\{")
 _ENGINE = re.compile(r"\bEngine\b|\bcommsched_engine_t\b|\"engine/(?:run|capi)/"
-                     r"|\"(?:engine/)?engine\.h\"")
+                     r"|\"(?:engine/|commsched/)?engine\.h\"")
 
 
 def code_of(text):

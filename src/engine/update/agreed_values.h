@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "commsched/engine.h"
+#include "commsched/engine_types.h"
 
 namespace commsched::engine {
 

@@ -7,7 +7,7 @@
 
 #include "checkpoint/snapshot.h"
 #include "checkpoint/status.h"
-#include "commsched/engine.h"
+#include "commsched/engine_kernels.h"
 #include "kernels/optimizer.h"
 
 namespace commsched::engine {
