@@ -13,7 +13,7 @@ namespace commsched {
 // The work is cut into blocks. An element is read from every input that it
 // needs before it is written to any output, and no other block touches its
 // bytes: so blocks may run in any order, on any member's thread, and in place
-// (inproc_runner.h).
+// (runner.h).
 struct Transfer {
   int size = 0;  // Members of the communicator.
   // Rank whose data is the first of a sum's; 0 when deterministic (I4).
