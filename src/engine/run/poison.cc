@@ -27,12 +27,15 @@ Status Poison::Refuse(uint32_t bucket, BufferKind kind) const {
                       plan->graph().buckets[bucket].of(kind));
 }
 
+// Reduced gradients come first, since what a failure leaves in them is what
+// spoils the rest. kAccumulated and kSent are missing here: the optimizer reads
+// what a reduction makes of them.
 Status Poison::RefuseAll() const {
   const StepGraph& graph = plan->graph();
   for (uint32_t b = 0; b < graph.buckets.size(); ++b) {
     for (const BufferKind kind :
          {BufferKind::kShard, BufferKind::kSummand, BufferKind::kGradients,
-          BufferKind::kParameters}) {
+          BufferKind::kParameters, BufferKind::kMasters, BufferKind::kState}) {
       ENGINE_RETURN_IF_ERROR(Refuse(b, kind));
     }
   }

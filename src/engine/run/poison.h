@@ -16,12 +16,13 @@ namespace commsched::engine {
 struct Poison {
   const StepPlan* plan = nullptr;
   commsched_session_t* session = nullptr;
-  Status failure;    // Of the session, or why it came to an end.
+  Status failure;    // The session's, or why the session has ended.
   std::string call;  // "update"
 
-  // The buffer of `bucket` and `kind`, if there is one.
+  // Refuses the buffer of `bucket` and `kind`, if there is one.
   Status Refuse(uint32_t bucket, BufferKind kind) const;
-  // All that the optimizer reads or writes.
+  // Refuses every buffer that the optimizer reads or writes, those of offloaded
+  // state and gradients among them.
   Status RefuseAll() const;
 
  private:

@@ -158,12 +158,14 @@ Status SearchArena(const StepSpec& spec, const Model& model,
 
 uint64_t AccumulatedBytes(const StepSpec& spec, const Layout& layout) {
   if (spec.micro_batches == 1) return 0;
-  uint64_t elements = 0;
+  uint64_t bytes = 0;
   for (const Bucket& bucket : layout.buckets) {
     if (bucket.reduced_at_once || bucket.frozen) continue;
-    elements += bucket.count;
+    const BufferKind sum =
+        spec.folds(bucket) ? BufferKind::kAccumulated : BufferKind::kGradients;
+    bytes += FindBuffer(BuffersOfBucket(spec, bucket), sum)->bytes();
   }
-  return elements * SizeOf(kSumDType);
+  return bytes;
 }
 
 }  // namespace commsched::engine

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/step_plan/accumulation.h"
+#include "engine/step_plan/bucket_buffers.h"
 
 namespace commsched::engine {
 namespace {
@@ -14,27 +15,31 @@ void AddAlive(size_t first, size_t last, uint64_t bytes, LiveNeeds* needs) {
   for (size_t i = first; i < end; ++i) needs->other_bytes[i] += bytes;
 }
 
-// The gradients of a bucket: those that backward adds to, their sum, and the
-// copy that travels. `backwards`: of what adds up in place.
+// Adds the gradients of a bucket: those that backward adds to, their sum, and
+// the copy that travels. `backwards` are the passes that add up in one place.
 void AddGradients(const StepSpec& spec, const Bucket& bucket,
                   const std::vector<Window>& backwards, uint32_t reduction_ops,
                   LiveNeeds* needs) {
   if (backwards.empty()) return;
-  const bool folds = spec.folds(bucket);
-  const bool casts = spec.casts(bucket);
-  const Precision& precision = spec.precision;
-  const uint32_t sent_in_place = casts || folds ? 0 : reduction_ops;
+  const std::vector<BucketBuffer> rows = BuffersOfBucket(spec, bucket);
+  const BucketBuffer* const gradients =
+      FindBuffer(rows, BufferKind::kGradients);
+  const BucketBuffer* const sum = FindBuffer(rows, BufferKind::kAccumulated);
+  const BucketBuffer* const sent = FindBuffer(rows, BufferKind::kSent);
+  const uint32_t sent_in_place =
+      sent != nullptr || sum != nullptr ? 0 : reduction_ops;
   for (const Window& window : backwards) {
-    AddAlive(window.first, window.last + sent_in_place,
-             bucket.count * SizeOf(bucket.dtype), needs);
-    if (!casts || (folds && &window != &backwards.back())) continue;
-    AddAlive(window.last, window.last + reduction_ops,
-             bucket.count * SizeOf(precision.reduced), needs);
+    AddAlive(window.first, window.last + sent_in_place, gradients->bytes(),
+             needs);
+    if (sent == nullptr || (sum != nullptr && &window != &backwards.back())) {
+      continue;
+    }
+    AddAlive(window.last, window.last + reduction_ops, sent->bytes(), needs);
   }
-  if (!folds) return;
+  if (sum == nullptr) return;
   AddAlive(backwards.front().last,
-           backwards.back().last + (casts ? 0 : reduction_ops),
-           bucket.count * SizeOf(kSumDType), needs);
+           backwards.back().last + (sent != nullptr ? 0 : reduction_ops),
+           sum->bytes(), needs);
 }
 
 }  // namespace
