@@ -145,8 +145,10 @@ class Engine {
   Status GatherKind(uint32_t parameter, const std::string& kind, uint32_t root,
                     float* out);
 
-  PlannedRole role_;       // With the plan that runs.
-  PlannedRole replanned_;  // What that was made of, unless of the rest of it.
+  PlannedRole role_;  // With the plan that runs.
+  // What Replan() was given last, whose options that plan was made with; empty
+  // before its first call.
+  PlannedRole replanned_;
 
   // Constant after construction.
   const commsched_engine_desc_t desc_;

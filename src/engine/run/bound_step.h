@@ -69,6 +69,7 @@ class BoundStep final : public StepOps {
   Status BeginStep(uint64_t step);
   Status EndStep();
   Status Drain();
+  // What evaluations need is in step_passes.cc, up to EndForward().
   Status BeginEvaluation();
   Status EndEvaluation();
   // For uneven evaluations. NextForward() comes between two forwards of this

@@ -1,5 +1,5 @@
-// Passes: those of a step, those of an evaluation, and those in which the order
-// of modules is recorded.
+// Passes: those of a step, those of an evaluation, with what BoundStep does for
+// them, and those in which the order of modules is recorded.
 
 #include <algorithm>
 #include <optional>
@@ -209,7 +209,7 @@ Status StepCalls::NextForward(const PassCall& call,
   return Status();
 }
 
-// ---- Their session ----------------------------------------------------------
+// ---- BoundStep: the session of evaluations ----------------------------------
 
 Status BoundStep::BeginEvaluation() {
   if (forward_session_ == nullptr) return Status();
