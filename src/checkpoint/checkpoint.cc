@@ -218,8 +218,8 @@ Status Checkpoint::AddPiece(const std::string& what, size_t part,
   return Status();
 }
 
-// Of every tensor, in each kind of state that it has: one that is not trained
-// has values alone.
+// Checks every tensor in each kind of state that it has: one that is not
+// trained has values alone.
 Status Checkpoint::CheckCover() {
   for (auto& [kind, by_tensor] : pieces_) {
     for (size_t tensor = 0; tensor < by_tensor.size(); ++tensor) {

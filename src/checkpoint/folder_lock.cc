@@ -42,7 +42,7 @@ int SetLock(int descriptor, short type, uint64_t at) {  // NOLINT(runtime/int)
 
 bool IsHeld(int error) { return error == EAGAIN || error == EACCES; }
 
-// Of file systems that have no locks.
+// Whether the file system has no locks.
 bool IsUnsupported(int error) {
   return error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP ||
          error == EINVAL;

@@ -38,7 +38,7 @@ std::string SliceOf(const commsched_engine_desc_t& desc) {
   return DefaultSlice(commsched_group_axis(desc.group), first);
 }
 
-// Among the ranks that hold the parts of the model.
+// The number of this rank among those that hold the parts of the model.
 uint32_t PartRank(const commsched_engine_desc_t& desc) {
   if (desc.norm_group == nullptr) return 0;
   return static_cast<uint32_t>(commsched_group_rank(desc.norm_group));

@@ -10,6 +10,7 @@ import pathlib
 import re
 import tempfile
 import unittest
+import unittest.mock
 
 import docstrings
 import headers
@@ -310,6 +311,36 @@ class TextRulesTest(PlantedTree):
     def test_pages_outside_the_repository_are_refused(self):
         self.assertTrue(self.refused("src/x/a.h", "// see design.md section 4"))
         self.assertFalse(self.refused("src/x/a.h", "// see docs/layout.md"))
+
+    def test_comments_that_begin_in_mid_sentence_are_refused(self):
+        def refused(path, text):
+            self.plant(path, text + "\n")
+            found = text_rules.fragment_violations(self.root)
+            (self.root / path).unlink()
+            return found
+
+        fragment = "  // Of the pass that has begun.\n  int a;"
+        for path in ("src/engine/run/a.h", "src/checkpoint/a.cc"):
+            self.assertEqual(refused(path, "int b;\n" + fragment), [
+                f"{path}:2: a comment is a sentence: // Of the pass that has begun."])
+        for text in ("// The ops of a pass\n// And of its module.", "// Often.",
+                     "int bytes;  // Of all buckets.\n"
+                     "            // And of what is sent."):
+            self.assertEqual(refused("src/engine/a.h", text), [], text)
+        at_most = text_rules.FRAGMENTS["plan"]
+        self.assertEqual(refused("src/plan/a.h", (fragment + "\n") * at_most), [])
+        self.assertEqual(
+            len(refused("src/plan/a.h", (fragment + "\n") * (at_most + 1))),
+            at_most + 1)
+
+    def test_no_room_has_fewer_fragments_than_its_limit(self):
+        root = pathlib.Path(__file__).parents[2]
+        with unittest.mock.patch.dict(
+                text_rules.FRAGMENTS,
+                {room: most - 1 for room, most in text_rules.FRAGMENTS.items()}):
+            found = text_rules.fragment_violations(root)
+        self.assertEqual({line.split("/")[1] for line in found},
+                         set(text_rules.FRAGMENTS))
 
     def test_wrong_include_guard_is_refused(self):
         self.plant("src/exec/window.h", "#ifndef WINDOW_H\n#endif\n")

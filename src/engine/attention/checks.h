@@ -13,7 +13,7 @@ inline constexpr size_t kAttentionAlignment = 64;
 
 // Each fails with INVALID_ARGUMENT, naming the field.
 Status CheckKernels(const commsched_attention_kernels_t& kernels);
-// Of a description that takes `bytes`.
+// Checks the memory of a description that takes `bytes`.
 Status CheckMemory(const commsched_attention_desc_t& desc, uint64_t bytes);
 Status CheckBlock(const commsched_attention_block_t& block, bool backward);
 

@@ -16,8 +16,8 @@ ParameterIds ParametersOf(const commsched_attention_layer_t& layer,
 ParameterIds GradientsOf(const commsched_attention_layer_t& layer,
                          const AttentionStep& step);
 
-// By step, the gradients that no later one adds to: the last step that lists a
-// gradient completes it.
+// Returns, by step, the gradients that no later step adds to: the last step
+// that lists a gradient completes it.
 std::vector<ParameterIds> CompletionsOf(
     const commsched_attention_layer_t& layer,
     const std::vector<AttentionStep>& steps);

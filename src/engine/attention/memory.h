@@ -14,7 +14,7 @@ namespace commsched::engine {
 // Immutable.
 class AttentionMemory {
  public:
-  // Of one AttentionBuffer, of all layers or of one.
+  // The memory of one AttentionBuffer, of all layers or of one.
   struct Piece {
     int64_t count = 0;
     float* data = nullptr;  // What ops compute with.

@@ -71,14 +71,14 @@ struct AttentionStep {
   int64_t chunk = 0;
   std::string name;
 
-  // Of an op.
+  // An op has these.
   std::vector<AttentionRegion> reads;
   std::vector<AttentionRegion> writes;
   std::vector<AttentionParameter> parameters;
   std::vector<AttentionParameter> gradients;
   double flops = 0;
 
-  // Of an exchange. Row s of the counts is what rank s sends to each.
+  // An exchange has these. Row s of the counts is what rank s sends to each.
   AttentionRegion input;
   AttentionRegion output;
   std::vector<uint64_t> counts;
@@ -120,7 +120,7 @@ class AttentionSteps {
   int64_t CountOf(AttentionBuffer buffer) const;  // Elements.
   // Distance between the rows of tokens that are sent.
   int64_t TokenStride(bool q) const;
-  // Of a chunk: columns of this rank's tokens, and rows of its heads.
+  // Where a chunk is: columns of this rank's tokens, and rows of its heads.
   AttentionRegion TokenColumns(AttentionBuffer buffer, int64_t chunk,
                                bool q) const;
   AttentionRegion HeadRows(AttentionBuffer buffer, int64_t chunk, bool q) const;

@@ -98,7 +98,7 @@ Status CheckPasses(const std::vector<Pass>& passes,
                    const std::vector<std::string>& names,
                    uint32_t micro_batches);
 
-// Of each module that has no backward in `passes`: true.
+// Returns true for each module that has no backward in `passes`.
 std::vector<bool> WithoutBackward(const std::vector<Pass>& passes,
                                   size_t num_modules);
 

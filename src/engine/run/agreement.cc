@@ -188,8 +188,8 @@ std::string ChecksumOf(const void* data, uint64_t bytes) {
   return HexOf(XXH3_64bits(data, bytes));
 }
 
-// Of stage 0, in which every rank has all of it: masters that are kept beside a
-// copy, and moments.
+// The checksum of masters that are kept beside a copy, and of moments. Ranks
+// compare it in stage 0, in which each has all of them.
 Status ChecksumOfState(const StepPlan& plan, const RankState& state,
                        uint32_t bucket, const Segment& segment,
                        uint64_t* out_checksum) {

@@ -102,7 +102,7 @@ class BoundStep final : public StepOps {
     std::vector<std::byte*> gradients;  // Short-lived ones; of a backward.
     Conversions conversions;
   };
-  // By pass of the step.
+  // The addresses in each pass of the step.
   const std::vector<PassAddresses>& addresses() const { return addresses_; }
   const Conversions& conversions(uint64_t pass) const {
     return addresses_[pass].conversions;

@@ -32,7 +32,8 @@ class Cursor {
   }
 
   const std::vector<Pass>& passes() const { return *passes_; }
-  // Of the pass that has begun, or else is next; all have run at the end.
+  // The pass that has begun, or else is next, by index; at the end the number
+  // of passes.
   uint64_t index() const { return index_; }
   bool at_end() const { return index_ == passes_->size(); }
   const Pass& pass() const { return (*passes_)[index_]; }

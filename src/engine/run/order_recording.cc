@@ -14,7 +14,7 @@ uint64_t BytesOf(const Bucket& bucket) {
   return bucket.count * SizeOf(bucket.dtype);
 }
 
-// Of the buckets of a module that are gathered.
+// Bytes of those `buckets`, of one module, that are gathered.
 uint64_t GatheredBytes(const StepSpec& step, const Layout& layout,
                        const std::vector<uint32_t>& buckets) {
   uint64_t bytes = 0;

@@ -103,7 +103,7 @@ class OrderRecorder {
   }
   bool CanBegin(const PassCall& call) const;
   void BeginPass(const PassCall& call);
-  // Of the one that has begun.
+  // The pass that has begun.
   PassCall pass() const;
   // Whether the forward is over and the step goes on with `call`: a backward of
   // the module that ran last or, if none ran, whatever there may be then.

@@ -195,7 +195,7 @@ Status PassRun::Cancel() {
   return Finish();
 }
 
-// Of the op that has begun.
+// Zeroes the gradients that the op which has begun adds to.
 Status PassRun::ZeroInOp() {
   if (!AddsGradients(pass().kind)) return Status();
   uint64_t op = 0;

@@ -69,7 +69,7 @@ class PassRun {
   // gradients and not sent, until the next call with false.
   void SetCancelled(bool cancelled) { cancelled_ = cancelled; }
 
-  // Of the one that has begun.
+  // The ops of the pass that has begun.
   const PassOps& ops() const { return *ops_; }
 
  private:
@@ -85,7 +85,7 @@ class PassRun {
   // Zeroes the gradients that it adds to.
   Status ZeroAll();
   Status ZeroInOp();
-  // Of those that it has.
+  // Notes that this rank has the gradients that the pass did not call absent.
   void NoteGradients();
   Status EndOpenOp();
   Status RunOpsEmpty();
@@ -104,7 +104,7 @@ class PassRun {
   const Spec spec_;
   const StepPlan* plan_ = nullptr;
 
-  // Of the pass that has begun.
+  // The pass that has begun, and how far it is.
   bool evaluating_ = false;
   uint64_t index_ = 0;
   const PassOps* ops_ = nullptr;

@@ -90,8 +90,8 @@ class StepCalls {
   // What a checkpoint has counted.
   void SetSteps(uint64_t steps) { step_offset_ = steps - steps_done_; }
 
-  // Of sessions, or why training came to an end. It is why a caller is out of
-  // step, so that it comes first.
+  // The failure of a session, or why training came to an end. It is why a
+  // caller is out of step, so that it comes first.
   Status Failure() const;
   Status OutOfOrder(const std::string& call, const char* advice = "") const;
   Status CheckDrained(const char* call) const;

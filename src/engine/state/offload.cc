@@ -12,7 +12,8 @@ namespace {
 
 // Items of a stream per copy: a few waits, the copy, a record.
 constexpr uint64_t kItemsPerCopy = 6;
-// Of state in and out; of gradients out, and in for the squares and a step.
+// Copies of state in and out; of gradients out, and in for the squares and for
+// a step.
 constexpr uint64_t kCopiesPerBucket = 5;
 constexpr uint64_t kMaxStreamCapacity = 65536;
 

@@ -97,7 +97,7 @@ class Offload {
     const char* what;    // "the optimizer's state"
     uint64_t bytes = 0;  // Of all buckets.
   };
-  // Of a bucket in a pool, bytes.
+  // The place of a bucket in a pool, in bytes.
   struct Range {
     uint64_t offset = 0;
     uint64_t bytes = 0;

@@ -13,7 +13,7 @@ namespace commsched::engine {
 // What accumulating is worth: reductions that are not sent.
 struct AccumulationCosts {
   uint64_t budget_bytes = 0;  // Of buckets that accumulate; 0: no limit.
-  // Of an element that adds up, and of one that is sent.
+  // Bytes of an element that adds up, and of one that is sent.
   uint64_t element_bytes = sizeof(float);
   uint64_t sent_element_bytes = sizeof(float);
   // The link that reductions take.

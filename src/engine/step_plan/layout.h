@@ -69,7 +69,7 @@ struct LayoutOptions {
   // No shard ends within any parameter, as if all were atomic. A bucket takes
   // `num_shards` times its largest atomic parameter at least.
   bool whole_tensors = false;
-  // Of parameters that have no dtype of their own.
+  // The type of parameters that have none of their own.
   commsched_dtype_t dtype = COMMSCHED_F32;
   // Ranks keep shards of buckets; if not, nothing is cut.
   bool sharded = true;

@@ -36,7 +36,7 @@ struct StepSpec {
   // Ranks that hold other parts of the model, this one among them, over which
   // the norm goes, too.
   int32_t norm_members = 1;
-  // By what the sum of the ranks' gradients is divided; 0: by `world`.
+  // The sum of the ranks' gradients is divided by this; 0: by `world`.
   double gradient_divisor = 0;
   bool deterministic = false;
   // The optimizer: names of its ops and of its state, which outlive the spec,
@@ -95,7 +95,8 @@ struct StepSpec {
   bool begins_anew(const Bucket& bucket) const {
     return bucket.reduced_at_once || folds(bucket);
   }
-  // Of the gradients that are to be reduced, before they are converted.
+  // The type of the gradients that are to be reduced, before they are
+  // converted.
   commsched_dtype_t unreduced(const Bucket& bucket) const {
     return folds(bucket) ? kSumDType : bucket.dtype;
   }
@@ -132,7 +133,8 @@ struct StepSpec {
   bool gradients_in_arena(const Bucket& bucket) const {
     return owned_gradients() || (bucket.interleaved && begins_anew(bucket));
   }
-  // And that in each micro-batch, until they are reduced or added.
+  // What backward adds to has memory in each micro-batch, and there only until
+  // it is reduced or added.
   bool short_lived_gradients(const Bucket& bucket) const {
     return gradients_in_arena(bucket) && begins_anew(bucket);
   }
@@ -141,8 +143,8 @@ struct StepSpec {
   bool gathers(const Bucket& bucket) const {
     return zero_stage == 3 && !bucket.resident;
   }
-  // By what the mean of the ranks' gradients is multiplied to be what they step
-  // with: exactly 1 where that is the mean.
+  // The mean of the ranks' gradients times this is what they step with: exactly
+  // 1 where that is the mean.
   double gradient_factor() const {
     return gradient_divisor == 0 ? 1 : world / gradient_divisor;
   }

@@ -174,7 +174,7 @@ struct StepGraph {
   // in it, and reduced in the opposite one.
   std::vector<uint32_t> first_use;
   std::vector<uint32_t> staged;  // Of these, those with offloaded state.
-  // Of these, those with offloaded gradients; slots of gradients; and copies
+  // Those of first_use with offloaded gradients; slots of gradients; and copies
   // out of these, in the order of their lane.
   std::vector<uint32_t> staged_gradients;
   std::vector<commsched_buffer_id_t> gradient_staging;
@@ -202,7 +202,7 @@ struct StepGraph {
   uint64_t local_count = 0;               // Those, and the learning rate.
   // The learning rate of each rank: gathers_rates().
   commsched_buffer_id_t rates = kNoId;
-  // Of each rank with another part of the model: gathers_part_rates().
+  // That of each rank with another part of the model: gathers_part_rates().
   commsched_buffer_id_t part_rates = kNoId;
   uint32_t rate_bucket = kNoId;  // Whose step sends this rank's.
   commsched_op_id_t local_total = kNoId;

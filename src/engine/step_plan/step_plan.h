@@ -47,8 +47,8 @@ class StepPlan {
   static Status LayOut(const StepSpec& spec, const Model& model,
                        const Options& options, Layout* out_layout);
 
-  // Of a forward in the order `sequence`, unless `model` has passes of its own.
-  // Fails as the planner does.
+  // Plans a step whose forward is in the order `sequence`, unless `model` has
+  // passes of its own. Fails as the planner does.
   static Status Build(const StepSpec& spec, const Model& model,
                       const Options& options, Layout layout, Sequence sequence,
                       std::unique_ptr<const StepPlan>* out_plan);

@@ -61,8 +61,9 @@ class StagedCopies {
   const StepPlan* plan_ = nullptr;
   Offload* offload_ = nullptr;
 
-  // Of the step: gradients that are stored, in the order of the graph; buckets
-  // whose offloaded gradients were squared and stepped; those whose state was.
+  // How far the step is: gradients that are stored, in the order of the graph;
+  // buckets whose offloaded gradients were squared and stepped; those whose
+  // state was.
   size_t num_stored_ = 0;
   size_t num_squared_ = 0;
   size_t num_gradients_ = 0;

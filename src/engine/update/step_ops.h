@@ -28,7 +28,7 @@ class StepOps {
     return Finish(op, std::forward<Body>(body));
   }
 
-  // Of an op that has had its Before().
+  // Does the work of an op that has had its Before(), and ends it.
   template <typename Body>
   Status Finish(commsched_op_id_t op, Body&& body) {
     const Status done = body();

@@ -87,7 +87,8 @@ class Update {
 
   // Enqueues the learning rates that the last step has gathered. Drained.
   Status ReportRates();
-  // Of what steps have told so far: what ends training on every rank alike.
+  // Fails with what ends training on every rank alike, if steps have told of it
+  // so far.
   Status CheckReports();
   const Status& verdict() const { return verdict_; }
 
@@ -147,7 +148,8 @@ class Update {
   const Spec spec_;
   const Kernels& kernels_;
 
-  // Of the option sets that have betas of their own in this step; else null.
+  // The controls of option sets that have betas of their own in this step; null
+  // for the others.
   std::vector<const commsched_step_control_t*> own_controls_;
 
   // The segments of each bucket: constant after Prepare(), but for the values

@@ -105,8 +105,8 @@ Status NormBuilder::AddExchange() {
        Access(out_.total, COMMSCHED_WRITE)});
 }
 
-// Of each part of the model one number, so that the ranks of all parts decide
-// alike, and what its rank steps with.
+// Gathers one number of each part of the model, so that the ranks of all parts
+// decide alike, and what its rank steps with.
 Status NormBuilder::AddParts(commsched_buffer_id_t source) {
   ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
       "norm_part",

@@ -202,9 +202,9 @@ Status StepBuilder::AddPass(const Pass& pass, PassOps& ops) {
   return spec_.gradient_ready ? AddReady(pass, ops) : AddConversions(pass, ops);
 }
 
-// Of buckets that no later pass adds to, last first, in which order they are
-// sent: a schedule may need it. The pass reads its parameters until the last
-// op.
+// Adds an op for each bucket that no later pass adds to, last first, in which
+// order they are sent: a schedule may need it. The pass reads its parameters
+// until the last op.
 Status StepBuilder::AddReady(const Pass& pass, PassOps& ops) {
   const std::string of =
       std::string("[").append(std::to_string(pass.micro_batch)).append("].");

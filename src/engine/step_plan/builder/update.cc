@@ -18,7 +18,7 @@ double OptimizerBytesPerElement(const StepSpec& spec, const Bucket& bucket) {
 
 }  // namespace
 
-// Of the windows that have ended, in the order in which backward mostly
+// Adds those of windows that have ended, in the order in which backward mostly
 // completes the buckets: last first.
 Status StepBuilder::AddReductions(bool ends_micro_batch) {
   for (uint32_t b : std::views::reverse(out_.first_use)) {
@@ -51,9 +51,9 @@ Status StepBuilder::AddReduction(uint32_t bucket, uint32_t window) {
   return writer_.AddCollective(name, reduction);
 }
 
-// Of the window before, for buckets that `pass` is the first to touch again or,
-// where a window begins before the last one ends, before it ends itself. The
-// first one's reduction has nothing to add to.
+// Adds up what the window before has left, for buckets that `pass` is the first
+// to touch again or, where a window begins before the last one ends, before it
+// ends itself. The first window's reduction has nothing to add to.
 Status StepBuilder::AddAccumulations(const Pass& pass, PassOps& ops) {
   if (!AddsGradients(pass.kind)) return Status();
   for (uint32_t b : layout_.module_buckets[pass.module]) {

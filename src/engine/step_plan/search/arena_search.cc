@@ -27,8 +27,9 @@ class Search {
         limits_(limits),
         attempt_(attempt) {}
 
-  // Unless a limit was given: within what the passes need, and else within a
-  // little more, as what is alive at once need not find places in as much.
+  // Plans within the limit that was given. Without one, plans within what the
+  // passes need, or a little more: what is alive at once need not find places
+  // in just as much.
   Status Run() const {
     if (spec_.zero_stage == 3) return PlanGathering();
     const bool shares = spec_.owned_gradients() && limits_.arena_bytes == 0;
@@ -57,7 +58,7 @@ class Search {
     return attempt_(stays, 0);
   }
 
-  // Of all passes, with what is gathered for the next one.
+  // The most that a pass needs with what is gathered for the next one.
   static uint64_t MostOf(const LiveNeeds& needs) {
     uint64_t most = 0;
     for (uint32_t pass = 0; pass < needs.used.size(); ++pass) {
@@ -66,7 +67,7 @@ class Search {
     return most;
   }
 
-  // Bytes of all buckets side by side.
+  // Bytes of all gathered parameters and half of the gradients.
   uint64_t WithHalfOfGradients() const {
     uint64_t gathered = 0;
     uint64_t gradients = 0;
@@ -112,7 +113,7 @@ class Search {
            std::to_string(live_limit);
   }
 
-  // Of the pass that needs most.
+  // Fails with the pass that needs most if that is more than `limit`.
   Status CheckLiveLimit(uint64_t limit) const {
     const LiveNeeds needs =
         NeedsOfStep(spec_, layout_, passes_, /*reduction_ops=*/0);

@@ -33,7 +33,7 @@ Status SearchArena(const StepSpec& spec, const Model& model,
                    const Layout& layout, const std::vector<Pass>& passes,
                    const ArenaLimits& limits, const PlanAttempt& attempt);
 
-// Of buckets that are whole through all micro-batches.
+// Bytes of the gradients that add up whole over all micro-batches.
 uint64_t AccumulatedBytes(const StepSpec& spec, const Layout& layout);
 
 }  // namespace commsched::engine

@@ -20,7 +20,7 @@ struct BucketChoice {
   int64_t step_ns = 0;        // Predicted, of the plan that was taken.
 };
 
-// Of a step of more forwards and backwards only what is given is planned.
+// A step of more forwards and backwards is planned with the buckets given.
 inline constexpr uint64_t kMostPassesToSearch = 8192;
 
 // Merges or cuts buckets: plans a step with buckets of the bytes that are
