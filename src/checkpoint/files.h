@@ -66,7 +66,6 @@ class OldFile {
  public:
   // Fails with INVALID_ARGUMENT if it is no regular file.
   Status Open(const std::string& path);
-  bool is_open() const { return descriptor_.get() >= 0; }
   uint64_t bytes() const { return bytes_; }
   // Fails with DATA_LOSS if the file ends before.
   Status Read(uint64_t offset, void* out, uint64_t bytes) const;

@@ -1,14 +1,12 @@
 // What an engine is made of.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <utility>
 
 #include "engine.h"
 #include "engine/tables/kernels.h"
-#include "engine/update/loss_scale.h"
 #include "engine_desc.h"
 
 namespace commsched::engine {

@@ -1,16 +1,11 @@
 #ifndef COMMSCHED_SRC_ENGINE_ENGINE_H_
 #define COMMSCHED_SRC_ENGINE_ENGINE_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -18,14 +13,11 @@
 #include "checkpoint/status.h"
 #include "commsched/engine.h"
 #include "commsched/model.h"
-#include "engine/model/graph_writer.h"
 #include "engine/model/model.h"
-#include "engine/model/module_steps.h"
 #include "engine/model/passes.h"
 #include "engine/run/agreement.h"
 #include "engine/run/bound_step.h"
 #include "engine/run/order_recording.h"
-#include "engine/run/poison.h"
 #include "engine/run/state_gather.h"
 #include "engine/run/step_calls.h"
 #include "engine/state/memory.h"
@@ -33,16 +25,13 @@
 #include "engine/state/rank_state.h"
 #include "engine/state/saved_state.h"
 #include "engine/state/state_values.h"
-#include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/planned_role.h"
 #include "engine/step_plan/spec.h"
-#include "engine/step_plan/step_graph.h"
 #include "engine/step_plan/step_plan.h"
 #include "engine/tables/device_tables.h"
 #include "engine/tables/kernels.h"
 #include "engine/tables/optimizer_table.h"
-#include "engine/update/loss_scale.h"
 #include "engine/update/update.h"
 
 namespace commsched::engine {

@@ -3,6 +3,8 @@
 #include <string>
 
 #include "engine.h"
+#include "engine/step_plan/bucket_buffers.h"
+#include "engine/update/loss_scale.h"
 
 namespace commsched::engine {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine.h"
+#include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/step_plan.h"
 
 namespace commsched::engine {

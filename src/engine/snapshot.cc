@@ -2,9 +2,12 @@
 
 #include "checkpoint/snapshot.h"
 
+#include <map>
+#include <string>
 #include <utility>
 
 #include "engine.h"
+#include "engine/update/loss_scale.h"
 
 namespace commsched::engine {
 

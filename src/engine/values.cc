@@ -4,6 +4,9 @@
 #include <utility>
 
 #include "engine.h"
+#include "engine/run/poison.h"
+#include "engine/step_plan/bucket_buffers.h"
+#include "engine/update/loss_scale.h"
 
 namespace commsched::engine {
 namespace {

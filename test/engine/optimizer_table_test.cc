@@ -94,7 +94,6 @@ TEST(OptimizerTableTest, TheEngineKeepsNamesOfItsOwn) {
   name = "wolf";
   state = "wolf.m";
   EXPECT_STREQ(kept.name(), "lion");
-  EXPECT_STREQ(kept.memory_name(), "lion_state");
   EXPECT_STREQ(kept.state_name(0), "lion.m");
 }
 

@@ -37,7 +37,6 @@ TEST(LayoutTest, ParametersStartAtBlocksAndBucketsArePaddedToTheShards) {
   EXPECT_EQ(layout.slots[1].offset, 256u);
   EXPECT_EQ(layout.buckets[0].count, 1024u);
   EXPECT_EQ(layout.num_elements, 310u);
-  EXPECT_EQ(layout.padded_elements(), 1024u);
 }
 
 TEST(LayoutTest, AParameterThatDoesNotFitOpensANewBucket) {

@@ -1,7 +1,6 @@
 #include "checkpoint/format/safetensors.h"
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 

@@ -1,8 +1,6 @@
 #include "engine/run/step_calls.h"
 
 #include <algorithm>
-#include <cmath>
-#include <optional>
 #include <utility>
 
 #include "engine/run/poison.h"

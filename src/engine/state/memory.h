@@ -5,10 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -104,20 +101,6 @@ class Array {
  public:
   Array() = default;
 
-  // Memory of the host, aligned to a cache line. Every page is touched on
-  // creation, so that no step pays for it. Empty if there is no memory.
-  static Array Zeros(uint64_t count) {
-    Array array;
-    if (count > (UINT64_MAX - kAlignment) / sizeof(T)) return array;
-    const uint64_t bytes =
-        (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-    array.data_.reset(static_cast<T*>(std::aligned_alloc(kAlignment, bytes)));
-    if (array.data_ == nullptr) return array;
-    array.count_ = count;
-    std::memset(static_cast<void*>(array.data_.get()), 0, bytes);
-    return array;
-  }
-
   // Takes it from `memory`, which outlives it, and zeroes it on the stream of
   // `kernels`.
   static Status Create(const Memory& memory, const Kernels& kernels,
@@ -151,13 +134,9 @@ class Array {
   uint64_t bytes() const { return count_ * sizeof(T); }
 
  private:
-  static constexpr uint64_t kAlignment = 64;
   struct Free {
-    void operator()(T* pointer) const {
-      if (memory == nullptr) return std::free(pointer);
-      memory->Release(pointer, bytes);
-    }
-    const Memory* memory = nullptr;  // Null: the C library's.
+    void operator()(T* pointer) const { memory->Release(pointer, bytes); }
+    const Memory* memory = nullptr;
     uint64_t bytes = 0;
   };
   std::unique_ptr<T, Free> data_;

@@ -74,12 +74,8 @@ class Offload {
 
   commsched_stream_t stream() const { return stream_; }
   const Array<float>& slot(uint32_t index) const { return slots_[index]; }
-  uint32_t num_slots() const { return static_cast<uint32_t>(slots_.size()); }
   std::byte* gradient_slot(uint32_t index) const {
     return gradient_slots_[index].data();
-  }
-  uint32_t num_gradient_slots() const {
-    return static_cast<uint32_t>(gradient_slots_.size());
   }
   uint64_t bytes() const { return state_.bytes; }
   uint64_t gradient_bytes() const { return gradients_.bytes; }

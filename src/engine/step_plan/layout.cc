@@ -186,12 +186,6 @@ bool Join(const Placer& placer, uint32_t id, uint64_t limit,
 
 }  // namespace
 
-uint64_t Layout::padded_elements() const {
-  uint64_t total = 0;
-  for (const Bucket& bucket : buckets) total += bucket.count;
-  return total;
-}
-
 std::vector<uint32_t> Layout::BucketsOf(
     const std::vector<uint32_t>& parameters) const {
   std::vector<uint32_t> found;

@@ -2,7 +2,6 @@
 #define COMMSCHED_SRC_ENGINE_STEP_PLAN_LAYOUT_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "engine/model/model.h"
@@ -50,7 +49,6 @@ struct Layout {
   uint32_t gradient_slots = 0;
   uint64_t gradient_slot_count = 0;
 
-  uint64_t padded_elements() const;
   // Those in which `parameters` lie, each once.
   std::vector<uint32_t> BucketsOf(
       const std::vector<uint32_t>& parameters) const;

@@ -1,7 +1,6 @@
 #include "engine/tables/kernels.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

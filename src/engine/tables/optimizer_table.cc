@@ -1,6 +1,5 @@
 #include "engine/tables/optimizer_table.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace commsched::engine {
@@ -94,7 +93,6 @@ Optimizer::Optimizer(const commsched_optimizer_table_t* given)
     name = copy->c_str();
   };
   keep(table_.name, &name_);
-  memory_name_ = name_ + "_state";
   for (uint32_t i = 0; i < table_.state_values; ++i) {
     keep(table_.state_names[i], &state_names_[i]);
   }

@@ -33,12 +33,10 @@ class Optimizer {
   const char* state_name(uint32_t value) const {
     return table_.state_names[value];
   }
-  // What the memory of its state is called: "adamw_state".
-  const char* memory_name() const { return memory_name_.c_str(); }
 
  private:
   commsched_optimizer_table_t table_;
-  std::string name_, memory_name_;
+  std::string name_;
   std::array<std::string, COMMSCHED_OPTIMIZER_MAX_STATE> state_names_;
   std::array<std::string, COMMSCHED_OPTIMIZER_MAX_SETTINGS> setting_names_;
 };

@@ -1,7 +1,5 @@
 #include "engine/update/loss_scale.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdlib>
 
 namespace commsched::engine {

@@ -27,8 +27,6 @@ class NormSums {
   // Enqueues: out[i] is the sum of part i, of the sums of blocks at `sums`.
   Status Add(const Kernels& kernels, const double* sums, double* out) const;
 
-  uint64_t num_parts() const { return parts_.count; }
-
  private:
   struct Level {
     commsched_run_t* runs = nullptr;
