@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """The weights that the command lines of digests.toml arrive at, to the bit.
 
-Usage: digests_test.py COMMSCHED_TRAIN PLAIN_MODEL [--write]
+Usage: digests_test.py COMMSCHED_TRAIN PLAIN_MODEL [--write | --merge]
 
 --write puts today's digests into digests.toml. Only a change that is meant to
 alter the numbers of training is a reason to do so.
+
+--merge runs each line twice, with buckets as given and with merged or cut ones.
+Left out are lines in which the bytes of a bucket decide whether its gradients
+add up whole: that is another sum.
 
 Products and sums of the model have other bits on other processors. PLAIN_MODEL
 computes the model without ranks and without the engine, so that what the engine
@@ -39,14 +43,14 @@ def plain_model(path, common):
     return done.stdout.splitlines()
 
 
-def weights(common, line):
-    """The digest that a line leads to."""
+def run_line(common, line):
+    """What the last command of a line prints."""
     with program.temporary_folder() as folder:
         data = ["--data", program.text_file(folder)]
         for command in line.replace("FOLDER", folder).split(" ; "):
             result = program.run_json(*common, *data, *command.split(),
                                       variables=VARIABLES)
-    return result["weights_sha256"]
+    return result
 
 
 def group_digests(record):
@@ -55,8 +59,32 @@ def group_digests(record):
     for group in record["group"]:
         found = {}
         for line in group["lines"]:
-            found.setdefault(weights(common, line), []).append(line)
+            digest = run_line(common, line)["weights_sha256"]
+            found.setdefault(digest, []).append(line)
         yield group, found
+
+
+def merged_digests(record):
+    """The same of lines with and without merged buckets."""
+    common = record["common"].split()
+    others = 0
+    for group in record["group"]:
+        found = {}
+        for line in group["lines"]:
+            if "--accumulate-bytes" in line and "--accumulate-bytes 1 " not in line + " ":
+                continue
+            for merge in ("off", "on"):
+                option = f" --bucket-merge {merge}"
+                chosen = line.replace(" ; ", f"{option} ; ") + option
+                result = run_line(common, chosen)
+                found.setdefault(result["weights_sha256"], []).append(chosen)
+                others += merge == "on" and (result["num_buckets"] !=
+                                             result["given_buckets"])
+        if found:
+            yield group, found
+    print(f"{others} lines had other buckets than those of the bytes given")
+    if others == 0:
+        sys.exit("no buckets were merged or cut: nothing was tested")
 
 
 def problem(group, found, same_arithmetic):
@@ -80,16 +108,17 @@ def write(arithmetic, digests):
 
 
 def main():
-    if len(sys.argv) not in (3, 4) or sys.argv[3:] not in ([], ["--write"]):
+    if len(sys.argv) not in (3, 4) or sys.argv[3:] not in ([], ["--write"], ["--merge"]):
         sys.exit(__doc__)
     os.environ["COMMSCHED_TRAIN"] = sys.argv[1]
     record = tomllib.loads(RECORD.read_text(encoding="utf-8"))
     arithmetic = plain_model(sys.argv[2], record["common"].split())
-    writes = len(sys.argv) == 4
+    writes = sys.argv[3:] == ["--write"]
+    merges = sys.argv[3:] == ["--merge"]
     same = arithmetic[1] == record["arithmetic"]["sha256"]
     problems = []
     digests = []
-    for group, found in group_digests(record):
+    for group, found in (merged_digests if merges else group_digests)(record):
         digests += found
         wrong = problem(group, found, same and not writes)
         print(wrong or f"{group['about']}: {len(group['lines'])} lines, {digests[-1]}",
@@ -97,7 +126,7 @@ def main():
         problems += [wrong] if wrong else []
     if problems:
         sys.exit(f"{len(problems)} groups of {len(record['group'])} differ")
-    if len(set(digests)) != len(record["group"]):
+    if not merges and len(set(digests)) != len(record["group"]):
         sys.exit("two groups have one digest: they belong together")
     if writes:
         write(arithmetic, digests)
