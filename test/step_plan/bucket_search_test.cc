@@ -60,11 +60,22 @@ class BucketSearchTest : public testing::Test {
     ASSERT_NE(plan_, nullptr);
   }
 
-  int64_t PredictedStep() const {
+  static int64_t PredictedStep(const StepPlan& plan) {
     commsched_prediction_t prediction = commsched_prediction_init();
-    EXPECT_EQ(commsched_plan_predict(plan_->plan(), nullptr, &prediction),
+    EXPECT_EQ(commsched_plan_predict(plan.plan(), nullptr, &prediction),
               COMMSCHED_OK);
     return prediction.step_ns;
+  }
+  // Of the options as they are.
+  std::unique_ptr<const StepPlan> Given(uint32_t zero_stage) {
+    const StepSpec spec = SpecOf(zero_stage);
+    Layout layout;
+    EXPECT_TRUE(StepPlan::LayOut(spec, model_, options_, &layout).ok());
+    std::unique_ptr<const StepPlan> given;
+    EXPECT_TRUE(StepPlan::Build(spec, model_, options_, layout,
+                                RegisteredSequence(kLayers), &given)
+                    .ok());
+    return given;
   }
 
   static constexpr int32_t kRanks = 4;
@@ -83,7 +94,7 @@ TEST_F(BucketSearchTest, BucketsAreMergedWhereLaunchesAreDear) {
     EXPECT_EQ(choice_.given_buckets, kLayers);
     EXPECT_LT(plan_->layout().buckets.size(), kLayers);
     EXPECT_LT(choice_.step_ns, choice_.given_step_ns);
-    EXPECT_EQ(choice_.step_ns, PredictedStep());
+    EXPECT_EQ(choice_.step_ns, PredictedStep(*plan_));
   }
 }
 
@@ -106,6 +117,30 @@ TEST_F(BucketSearchTest, BucketsThatAreMergedInVainStayAsGiven) {
   EXPECT_GE(plan_->layout().buckets.size(), kLayers / 2);
 }
 
+// A launch more takes time that is in no prediction.
+TEST_F(BucketSearchTest, BucketsAreCutOnlyWhereThatSavesMuch) {
+  uint32_t taken = 0;
+  uint32_t left = 0;  // Though a little shorter.
+  for (const uint64_t layers : {2, 4, 8, 24}) {
+    for (const double bytes_per_s : {1e8, 1e9, 1e10}) {
+      SetLink(bytes_per_s, /*latency_ns=*/1000);
+      options_.layout.bucket_bytes = layers * kWeights * sizeof(float) / 2;
+      const int64_t cut_ns = PredictedStep(*Given(/*zero_stage=*/1));
+      options_.layout.bucket_bytes *= 2;
+      Search(/*zero_stage=*/1);
+      const bool is_cut =
+          plan_->layout().buckets.size() > choice_.given_buckets;
+      const bool saves_much =
+          cut_ns <= choice_.given_step_ns - choice_.given_step_ns / 32;
+      EXPECT_TRUE(saves_much || !is_cut) << layers << ", " << bytes_per_s;
+      taken += is_cut ? 1 : 0;
+      left += !saves_much && cut_ns < choice_.given_step_ns ? 1 : 0;
+    }
+  }
+  EXPECT_GT(taken, 0u);
+  EXPECT_GT(left, 0u);
+}
+
 // In stage 3 a bucket of several layers is whole as long as any is used.
 TEST_F(BucketSearchTest, LittleMoreMemoryIsTaken) {
   SetLink(1e9, /*latency_ns=*/2'000'000);
@@ -119,13 +154,7 @@ TEST_F(BucketSearchTest, LittleMoreMemoryIsTaken) {
     return bytes;
   };
   for (uint32_t stage = 2; stage <= 3; ++stage) {
-    const StepSpec spec = SpecOf(stage);
-    Layout layout;
-    ASSERT_TRUE(StepPlan::LayOut(spec, model_, options_, &layout).ok());
-    std::unique_ptr<const StepPlan> given;
-    ASSERT_TRUE(StepPlan::Build(spec, model_, options_, layout,
-                                RegisteredSequence(kLayers), &given)
-                    .ok());
+    const std::unique_ptr<const StepPlan> given = Given(stage);
     Search(stage);
     EXPECT_LE(bytes_of(*plan_), bytes_of(*given) + bytes_of(*given) / 32);
   }

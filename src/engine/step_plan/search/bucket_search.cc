@@ -15,6 +15,9 @@ constexpr uint64_t kSizesInHalves[] = {1, 4, 8, 16, 32, 64, 128};
 
 constexpr int64_t kAlike = 5000;      // The part of a step.
 constexpr uint64_t kMostMemory = 32;  // The part of what the given takes.
+// The part of a step that more buckets have to save: their launches take time
+// of the processor that no prediction has.
+constexpr int64_t kLeastGain = 32;
 
 struct Candidate {
   std::unique_ptr<const StepPlan> plan;
@@ -93,6 +96,11 @@ Status SearchBuckets(const StepSpec& spec, const Model& model,
     if (planned.code() == COMMSCHED_RESOURCE_EXHAUSTED) continue;
     ENGINE_RETURN_IF_ERROR(planned);
     if (BytesOf(*candidate.plan) > given_bytes + given_bytes / kMostMemory) {
+      continue;
+    }
+    const bool is_cut = candidate.num_buckets() > choice.given_buckets;
+    if (is_cut && candidate.step_ns > choice.given_step_ns -
+                                          choice.given_step_ns / kLeastGain) {
       continue;
     }
     candidates.push_back(std::move(candidate));

@@ -28,7 +28,8 @@ inline constexpr uint64_t kMostPassesToSearch = 8192;
 // those with which a step is predicted to be shortest, but for a
 // five-thousandth of it. A launch less saves its cost and a latency; of a
 // larger bucket those wait for all that need a part only. What is not given may
-// take a thirty-second more memory.
+// take a thirty-second more memory, and more buckets than are given have to
+// save a thirty-second of the step.
 //
 // `given`: the layout of what is given. Fails as StepPlan::Build() does for
 // that. A pure function.
