@@ -197,9 +197,16 @@ TEST(GradientReadyTest, WhatDoesNotAddToAGradientIsRefused) {
             commsched_engine_gradient_begin(engine, 2, &gradient),
             COMMSCHED_FAILED_PRECONDITION, HasSubstr("gradient_begin of"));
         EXPECT_ENGINE_ERROR(ready(9), COMMSCHED_NOT_FOUND, HasSubstr("9"));
+        EXPECT_EQ(commsched_engine_gradient_begin(engine, 0, &gradient),
+                  COMMSCHED_OK);
         EXPECT_EQ(ready(0), COMMSCHED_OK);
         EXPECT_ENGINE_ERROR(ready(0), COMMSCHED_FAILED_PRECONDITION,
                             HasSubstr("was ready in this pass before"));
+        EXPECT_ENGINE_ERROR(
+            commsched_engine_gradient_begin(engine, 0, &gradient),
+            COMMSCHED_FAILED_PRECONDITION,
+            HasSubstr("gradient_begin of 'head.norm', which was ready in this "
+                      "pass before"));
         RETURN_MESSAGE_IF_ERROR(BackwardEnd(engine, kHead, 0));
         RETURN_MESSAGE_IF_ERROR(
             commsched_engine_step_cancel(engine, COMMSCHED_CANCEL_LOCAL));

@@ -255,6 +255,74 @@ TEST(RecordTest, AllocatesNothingOnceRecorded) {
   EXPECT_EQ(AllocationsOnceWarm(run, step), 0u);
 }
 
+// ---- Steps of another shape -------------------------------------------------
+
+// In every stage, on 2 to 4 ranks, the weights are those of a run in which the
+// order was known from the beginning.
+void ExpectAsIfRegistered(ToyRun run) {
+  run.order = [](uint32_t) { return Order{kEmbed, kBlock0, kBlock1, kHead}; };
+  for (run.ranks = 2; run.ranks <= 4; ++run.ranks) {
+    for (uint32_t stage = 0; stage <= 3; ++stage) {
+      SCOPED_TRACE(std::to_string(run.ranks) + " ranks, stage " +
+                   std::to_string(stage));
+      SetStage(stage, &run);
+      ToyRun registered = run;
+      registered.order = nullptr;
+      const ToyResult expected = RunToy(registered);
+      ASSERT_EQ(expected.error, "");
+      const ToyResult result = RunToy(run);
+      ASSERT_EQ(result.error, "");
+      for (const std::vector<float>& weights : result.weights) {
+        EXPECT_TRUE(SameBits(weights, expected.weights[0]));
+      }
+    }
+  }
+}
+
+TEST(RecordTest, TheRecordedStepMayHaveFewerMicroBatches) {
+  ToyRun run = RecordedRun(Order{});
+  run.options.micro_batches = 3;
+  run.num_micro_batches = [](int32_t rank, uint32_t step) {
+    return 1 + (static_cast<uint32_t>(rank) + step) % 3;
+  };
+  ExpectAsIfRegistered(run);
+}
+
+TEST(RecordTest, ARankMayCancelTheForwardThatIsRecorded) {
+  for (const uint32_t module : {kEmbed, kBlock1, kHead}) {
+    for (const commsched_cancel_scope_t scope :
+         {COMMSCHED_CANCEL_LOCAL, COMMSCHED_CANCEL_ALL}) {
+      SCOPED_TRACE("module " + std::to_string(module) + ", scope " +
+                   std::to_string(scope));
+      ToyRun run = RecordedRun(Order{});
+      run.options.cancel_all = 1;
+      run.cancel_scope = scope;
+      run.cancels = [module](const ToyBegin& next) {
+        const bool here = next.pass.rank == 1 && next.pass.step == 0 &&
+                          next.pass.module == module && !next.backward;
+        return here ? ToyCancel::kBefore : ToyCancel::kNot;
+      };
+      ExpectAsIfRegistered(run);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Of what it has not begun nobody knows the order but by the plan before.
+TEST(RecordErrorTest, ACancelledForwardDoesNotFollowTheOthersToAnotherOrder) {
+  for (uint32_t stage : {1u, 3u}) {
+    ToyRun run = RecordedRun({kEmbed, kBlock1, kBlock0, kHead});
+    SetStage(stage, &run);
+    run.cancels = [](const ToyBegin& next) {
+      const bool here = next.pass.rank == 1 && next.pass.step == 0 &&
+                        next.pass.module == kBlock1 && !next.backward;
+      return here ? ToyCancel::kBefore : ToyCancel::kNot;
+    };
+    EXPECT_THAT(RunToy(run).error, AnyOf(HasSubstr("plan"), HasSubstr("rank"),
+                                         HasSubstr("all_gather.")));
+  }
+}
+
 // ---- Errors -----------------------------------------------------------------
 
 TEST(RecordErrorTest, RanksThatBeginDifferentOrdersAllLearnOfIt) {

@@ -238,6 +238,21 @@ Status OrderRecorder::FindSequence(Sequence* out_sequence,
   return Status();
 }
 
+Sequence OrderRecorder::MissingOf(const Sequence& planned) const {
+  Sequence missing;
+  if (num_again_ > 0) return missing;
+  Sequence begun = recorded_;
+  for (const uint32_t module : planned) {
+    const auto found = std::find(begun.begin(), begun.end(), module);
+    if (found == begun.end()) {
+      missing.push_back(module);
+    } else {
+      begun.erase(found);
+    }
+  }
+  return missing;
+}
+
 // How many modules at the end are recomputed together: before the first
 // backward their forwards run again.
 size_t OrderRecorder::SegmentAtEnd() const {

@@ -114,6 +114,9 @@ class OrderRecorder {
   // has it: behind the one registered before it.
   Status FindSequence(Sequence* out_sequence,
                       std::vector<uint8_t>* out_left_out) const;
+  // What of `planned` has not begun, in its order; nothing, once forwards have
+  // run again.
+  Sequence MissingOf(const Sequence& planned) const;
   // Forwards have run again.
   bool has_again() const { return num_again_ > 0; }
 

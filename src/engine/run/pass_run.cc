@@ -92,19 +92,30 @@ Status PassRun::Absent(uint32_t parameter) {
   return has_op() ? Status() : SendReady();
 }
 
-Status PassRun::Note(const char* call, uint32_t parameter, uint8_t said) {
+Status PassRun::CheckUnsaid(uint32_t parameter) const {
+  return RefuseSaid("gradient_begin", parameter);
+}
+
+size_t PassRun::UseOf(uint32_t parameter) const {
   const std::vector<uint32_t>& used =
       spec_.model->modules()[pass().module].used;
-  const auto found = std::find(used.begin(), used.end(), parameter);
-  uint8_t& was = said_[static_cast<size_t>(found - used.begin())];
-  if (was == 0) {
-    was = said;
-    return Status();
-  }
+  return static_cast<size_t>(std::find(used.begin(), used.end(), parameter) -
+                             used.begin());
+}
+
+Status PassRun::RefuseSaid(const char* call, uint32_t parameter) const {
+  const uint8_t said = said_[UseOf(parameter)];
+  if (said == 0) return Status();
   return FailedPrecondition(
       std::string("engine: ") + call + " of '" +
       spec_.model->parameters()[parameter].name + "', which was " +
-      (was == kReady ? "ready" : "absent") + " in this pass before");
+      (said == kReady ? "ready" : "absent") + " in this pass before");
+}
+
+Status PassRun::Note(const char* call, uint32_t parameter, uint8_t said) {
+  ENGINE_RETURN_IF_ERROR(RefuseSaid(call, parameter));
+  said_[UseOf(parameter)] = said;
+  return Status();
 }
 
 bool PassRun::IsReady(uint32_t bucket) const {

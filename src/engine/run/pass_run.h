@@ -53,6 +53,8 @@ class PassRun {
 
   // All that it adds to a gradient is there: issues what that completes.
   Status Ready(uint32_t parameter);
+  // Refuses to add more to a gradient that is ready, or absent.
+  Status CheckUnsaid(uint32_t parameter) const;
   // It adds nothing to a gradient, of which this rank has none unless another
   // pass of the step has one.
   Status Absent(uint32_t parameter);
@@ -92,6 +94,9 @@ class PassRun {
   // What is ready of ops_->ready, in order up to the first that is not.
   Status SendReady();
   bool IsReady(uint32_t bucket) const;
+  // Among those that the module uses.
+  size_t UseOf(uint32_t parameter) const;
+  Status RefuseSaid(const char* call, uint32_t parameter) const;
   // Refuses `call` of a module's parameter where one of the two has come.
   Status Note(const char* call, uint32_t parameter, uint8_t said);
   // Sends the gradients at `index` of ops_->ready unless they are sent already.

@@ -134,7 +134,8 @@ Status StepCalls::StepBegin(uint32_t micro_batches) {
   ENGINE_RETURN_IF_ERROR(recording_ ? BeginRecording(/*evaluating=*/false)
                                     : spec_.bound->BeginStep(steps_begun_ + 1));
   phase_ = Phase::kBetweenPasses;
-  step_cursor_.Restart(micro_batches == 0 ? planned : micro_batches);
+  micro_batches_ = micro_batches == 0 ? planned : micro_batches;
+  step_cursor_.Restart(micro_batches_);
   run_.SetCancelled(false);
   began_drained_ = std::exchange(drained_, false);
   ++steps_begun_;
@@ -207,12 +208,7 @@ Status StepCalls::Cancel(bool all) {
   }
   if (!in_step || evaluating_) return OutOfOrder("step_cancel");
   ENGINE_RETURN_IF_ERROR(Failure());
-  if (recording_) {
-    return Status(COMMSCHED_UNIMPLEMENTED,
-                  "engine: step_cancel of a step in which the order of modules "
-                  "is recorded is not there yet; commsched_engine_abort() ends "
-                  "training on all ranks");
-  }
+  if (recording_) ENGINE_RETURN_IF_ERROR(CompleteRecording());
   if (all) ENGINE_RETURN_IF_ERROR(spec_.update->CancelStep());
   run_.SetCancelled(true);
   if (extra_) {
@@ -279,7 +275,7 @@ Status StepCalls::Gradient(GradientCall call, uint32_t parameter) {
         "engine: " + TextOf(call, *spec_.model, parameter) + " in " +
         TextOf(pass, module.name) + ", which does not add to it");
   }
-  if (call == GradientCall::kBegin) return Status();
+  if (call == GradientCall::kBegin) return run_.CheckUnsaid(parameter);
   return ready ? run_.Ready(parameter) : run_.Absent(parameter);
 }
 

@@ -129,6 +129,8 @@ class StepCalls {
   Status RecordPass(const PassCall& call);
   Status EndRecordedPass(const PassCall& call);
   Status EndRecording();
+  // What the forward has not begun comes as it was planned before.
+  Status CompleteRecording();
 
   const Spec spec_;
   const StepPlan* plan_ = nullptr;
@@ -143,6 +145,7 @@ class StepCalls {
   bool began_drained_ = true;      // The step at hand.
   std::optional<PassCall> extra_;  // Begun, and among no passes.
   bool evaluating_ = false;
+  uint32_t micro_batches_ = 0;  // That come in the step at hand.
   Cursor step_cursor_;
   Cursor forward_cursor_;     // Of an evaluation.
   uint64_t steps_begun_ = 0;  // Counts the current one.

@@ -65,7 +65,8 @@ Status CheckExtra(const Model& model, const StepPlan& plan,
           ": in stage 3 nothing gathers its parameters; name it in "
           "commsched_model_set_passes(), or evaluate between steps");
     }
-    bool arrived = drained || plan.spec().zero_stage == 0;
+    bool arrived = drained || plan.spec().zero_stage == 0 ||
+                   plan.layout().buckets[b].frozen;
     for (uint64_t i = 0; i < cursor.index() && !arrived; ++i) {
       const std::vector<uint32_t>& read =
           plan.layout().module_buckets[cursor.passes()[i].module];
@@ -312,7 +313,7 @@ Status StepCalls::EndRecording() {
   if (evaluating_) return Status();
   ENGINE_RETURN_IF_ERROR(spec_.bound->BeginStep(steps_begun_));
   ENGINE_RETURN_IF_ERROR(spec_.update->Begin());
-  step_cursor_.Restart(spec_.step->micro_batches);
+  step_cursor_.Restart(micro_batches_);
   for (size_t i = 0; i < left_out.size(); ++i) {
     ENGINE_RETURN_IF_ERROR(RunEmpty(left_out[i] != 0));
   }
@@ -321,6 +322,17 @@ Status StepCalls::EndRecording() {
     ENGINE_RETURN_IF_ERROR(RunEmpty(/*left_out=*/false));
   }
   return Status();
+}
+
+Status StepCalls::CompleteRecording() {
+  if (phase_ == Phase::kInPass) {
+    ENGINE_RETURN_IF_ERROR(EndRecordedPass(recorder_.pass()));
+  }
+  for (const uint32_t module : recorder_.MissingOf(plan_->sequence())) {
+    ENGINE_RETURN_IF_ERROR(RecordPass({.module = module}));
+    ENGINE_RETURN_IF_ERROR(EndRecordedPass({.module = module}));
+  }
+  return EndRecording();
 }
 
 }  // namespace commsched::engine
