@@ -325,6 +325,24 @@ COMMSCHED_API commsched_status_t commsched_engine_get_master_range(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     float* out_values, uint64_t count);
 
+/// Reads what the optimizer keeps for the same elements: the value of its state
+/// that its table calls `name` (optimizer.h), "adamw.m" of AdamW. Before the
+/// first step or after a drain.
+///
+/// Shape:     `count` elements: all that commsched_engine_master_range() says.
+/// Threads:   that of the engine.
+/// Blocks:    while the optimizer's state is read from its pool.
+/// Errors:    INVALID_ARGUMENT     NULL, another count
+///            NOT_FOUND            no such parameter; the optimizer keeps no
+///                                 value of that name
+///            FAILED_PRECONDITION  not drained since the last step; a frozen
+///                                 parameter
+///            or the session's first failure, or the pool's
+/// Since:     0.3
+COMMSCHED_API commsched_status_t commsched_engine_get_state(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    const char* name, float* out_values, uint64_t count);
+
 #ifdef __cplusplus
 }
 #endif

@@ -98,7 +98,7 @@ typedef struct commsched_engine_desc {
   /// norm and what it decides go, too: those of tensor parallelism, of a
   /// pipeline, or both; as many as `norm_members` of the step plan. Each
   /// element counts once: a parameter that several of them hold says so
-  /// (`counted_elsewhere`). No other rank of `group` is in it. All of these
+  /// (`replicated_over`). No other rank of `group` is in it. All of these
   /// ranks have the same `clip_norm`, `loss_scale` and so on, and take steps
   /// together. A group of this rank alone: `group` has all of the model,
   /// whatever other ranks of the world do. NULL: `group` is the world, or there
@@ -301,10 +301,10 @@ COMMSCHED_API commsched_status_t commsched_engine_step_begin(
 /// BACKWARD_WEIGHT. Between the passes of a step there may be NO_GRAD of which
 /// the plan does not know: of a module without ops within whose parameters are
 /// not gathered (stages 0 to 2) and, in stages 1 and 2, have arrived, as after
-/// a drain or a planned pass that reads them. A BACKWARD or BACKWARD_WEIGHT
-/// zeroes the gradient buckets that it is the first of this step to touch, or
-/// of this micro-batch, if they are reduced in each; to those it first adds
-/// what the previous reduction has left.
+/// a drain or a planned pass that reads them, or are frozen. A BACKWARD or
+/// BACKWARD_WEIGHT zeroes the gradient buckets that it is the first of this
+/// step to touch, or of this micro-batch, if they are reduced in each; to those
+/// it first adds what the previous reduction has left.
 ///
 /// Ownership: `pass` is read during the call.
 /// Threads:   one per engine at a time.
@@ -345,7 +345,8 @@ COMMSCHED_API commsched_status_t commsched_engine_pass_end(
 /// Errors:    INVALID_ARGUMENT     NULL
 ///            NOT_FOUND            no such parameter
 ///            FAILED_PRECONDITION  not within a BACKWARD or BACKWARD_WEIGHT of
-///                                 a module that uses the parameter
+///                                 a module that uses the parameter; it was
+///                                 ready or absent in this pass before
 ///            or the session's first failure
 /// Since:     0.3
 COMMSCHED_API commsched_status_t commsched_engine_gradient_begin(
@@ -414,6 +415,10 @@ enum {
 /// step plan, also ranks of `norm_group`; without them with the
 /// norm, if they exchange one and it was not read.
 ///
+/// In a forward that records the order (commsched_engine_record_order()) the
+/// modules that it has not begun come in the order planned before; if the other
+/// ranks then record another one, all of them fail as they do there.
+///
 /// After update nothing is left to cancel, and the call does nothing.
 ///
 /// Threads:   one per engine at a time.
@@ -425,7 +430,6 @@ enum {
 ///                                 no norm is computed, or it was read; stage 0
 ///                                 of several ranks; a rank that keeps no shard
 ///                                 of any parameter
-///            UNIMPLEMENTED        a step in which the order is recorded
 ///            or the session's first failure
 /// Since:     0.3
 COMMSCHED_API commsched_status_t commsched_engine_step_cancel(
@@ -447,7 +451,9 @@ commsched_engine_reduce(commsched_engine_t* engine);
 /// out. After the backwards of a step and before update: that of this step,
 /// which all members of the engine's group then ask for, or none; it ends the
 /// passes as reduce does. After update, until the next step has begun: that of
-/// the last step, which update has computed. Not finite if a gradient is not.
+/// the last step, which update has computed, or where all ranks have cancelled
+/// that, of the last one before, 0 if there is none. Not finite if a gradient
+/// is not.
 ///
 /// Where the norm of a step is read before update, update compares the values
 /// that ranks step with after that step, and not before it.
@@ -547,7 +553,7 @@ commsched_engine_evaluation_end(commsched_engine_t* engine);
 /// Fails steps and evaluations with ABORTED and `reason` on every rank, as
 /// commsched_session_abort() does for one session.
 ///
-/// Ownership: `reason` is copied.
+/// Ownership: `reason` is copied; NULL is an empty one.
 /// Threads:   any.
 /// Blocks:    never.
 /// Since:     0.1

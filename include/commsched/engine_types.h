@@ -52,6 +52,27 @@ static inline commsched_engine_update_args_t commsched_engine_update_args_init(
   return args;
 }
 
+/// What the layout and the plan have made of one bucket.
+typedef struct commsched_engine_bucket_info {
+  uint64_t struct_size;
+  uint64_t count;           ///< Elements, with padding.
+  uint64_t num_parameters;  ///< All of each.
+  /// Of gradients, per step: 1, or `micro_batches`; 0 of a frozen bucket.
+  uint64_t num_reductions;
+  /// Of parameters, per step; 0 in stage 0, and of a frozen bucket below 3.
+  uint64_t num_gathers;
+  uint32_t dtype;   ///< commsched_dtype_t, of all its parameters.
+  uint32_t frozen;  ///< 1: none of them is trained; 0: all are.
+} commsched_engine_bucket_info_t;
+
+static inline commsched_engine_bucket_info_t commsched_engine_bucket_info_init(
+    void) {
+  commsched_engine_bucket_info_t info;
+  memset(&info, 0, sizeof(info));
+  info.struct_size = sizeof(info);
+  return info;
+}
+
 #ifdef __cplusplus
 }
 #endif

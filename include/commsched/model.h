@@ -207,7 +207,6 @@ COMMSCHED_API commsched_status_t commsched_model_add_module(
 ///            OUT_OF_RANGE         more than 2^40 elements in all
 ///            ALREADY_EXISTS       another parameter is called `name`
 ///            NOT_FOUND            no such module
-///            UNIMPLEMENTED        a field that is not there yet
 ///            FAILED_PRECONDITION  a step plan is made of it
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_model_add_parameter(
@@ -334,11 +333,11 @@ commsched_model_recompute(commsched_model_t* model, commsched_module_id_t first,
 /// several times in a micro-batch, a backward is of the last FORWARD that has
 /// none yet, and the k RECOMPUTE before it are of the last k of them, in their
 /// order. Every module runs forward in every micro-batch, and has a backward in
-/// all of them or, if it has no parameters, in none. Gradients are added in
-/// BACKWARD and BACKWARD_WEIGHT: of ops within a module, those that add to
-/// gradients run in the second half, and all others in the first, with the
-/// collectives. A bucket is reduced after the last of these
-/// that touches it, so that one whose modules' backwards lie far apart is late.
+/// all of them or, if none of its parameters is trained, in none. Gradients are
+/// added in BACKWARD and BACKWARD_WEIGHT: of ops within a module, those that
+/// add to gradients run in the second half, and all others in the first, with
+/// the collectives. A bucket is reduced after the last of these that touches
+/// it, so that one whose modules' backwards lie far apart is late.
 ///
 /// An evaluation runs the forwards of micro-batch 0 in their order: FORWARD, or
 /// NO_GRAD of modules that have no other.

@@ -85,7 +85,8 @@ typedef struct commsched_step_plan_options {
   /// commsched_bucket_merge_t: whether buckets of other bytes than
   /// `bucket_bytes` are taken, from the half of them to 64 times, if a step is
   /// predicted to get shorter, or as long with fewer of them, and to take no
-  /// more than a thirty-second more memory.
+  /// more than a thirty-second more memory. More buckets are taken only if that
+  /// saves a thirty-second of the step.
   uint32_t bucket_merge;
   /// Precision, each commsched_dtype_t: F32 (0), F16 or BF16. What the model
   /// computes with, and of the memory that backward adds to, where a parameter
@@ -113,7 +114,7 @@ typedef struct commsched_step_plan_options {
   /// norm goes, too (`norm_group`), and which update alike. 0: 1.
   uint32_t norm_members;
   /// Of how many option sets commsched_engine_update() is given values, if it
-  /// is given any. Each parameter is of one of them.
+  /// is given any. Each parameter is of one of them. At most 65,536.
   uint32_t option_sets;
   /// 1: commsched_engine_gradient_ready() is called, so that a bucket can be
   /// reduced in the middle of a pass: with an op of its own, once all gradients
@@ -257,6 +258,8 @@ typedef struct commsched_step_plan_info {
   /// Before buckets were merged or cut by cost; 0 where they were not.
   uint64_t given_buckets;
   int64_t given_step_ns;
+  /// Of `arena_bytes`, what is there for `fixed_addresses` alone.
+  uint64_t fixed_address_bytes;
 } commsched_step_plan_info_t;
 
 static inline commsched_step_plan_info_t commsched_step_plan_info_init(void) {
@@ -274,6 +277,18 @@ static inline commsched_step_plan_info_t commsched_step_plan_info_init(void) {
 /// Since:     0.3
 COMMSCHED_API commsched_status_t commsched_step_plan_get_info(
     const commsched_step_plan_t* plan, commsched_step_plan_info_t* out_info);
+
+/// Fills `out_info`, made by commsched_engine_bucket_info_init(), as
+/// commsched_engine_get_bucket_info() does for an engine that runs the plan.
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set
+///            NOT_FOUND         no such bucket
+/// Since:     0.3
+COMMSCHED_API commsched_status_t commsched_step_plan_get_bucket_info(
+    const commsched_step_plan_t* plan, uint64_t bucket,
+    commsched_engine_bucket_info_t* out_info);
 
 /// The plan of the graph of a step, for commsched_plan_explain() and its like.
 /// NULL of NULL.

@@ -87,7 +87,9 @@ class Engine {
   Status GetLossScale(commsched_engine_loss_scale_info_t* out_info) const;
   Status GetInfo(commsched_engine_info_t* out_info) const;
   Status GetBucketInfo(uint64_t bucket,
-                       commsched_engine_bucket_info_t* out_info) const;
+                       commsched_engine_bucket_info_t* out_info) const {
+    return DescribeBucket(*role_.plan, bucket, out_info);
+  }
   Status OpCosts(int64_t* out_ns, uint64_t num_ops) const;
 
   // Checkpoints, between steps (snapshot.cc).
@@ -96,7 +98,12 @@ class Engine {
   Status MakeSnapshot(bool whole, Snapshot* out);
   Status MasterRange(uint32_t parameter, uint64_t* out_offset,
                      uint64_t* out_count);
-  Status GetMasterRange(uint32_t parameter, float* out_values, uint64_t count);
+  // This rank's piece of a value of the optimizer's state, or of kValueKind,
+  // for `call`.
+  Status ReadPiece(const char* call, uint32_t parameter,
+                   const std::string& kind, float* out_values, uint64_t count);
+  Status GetState(uint32_t parameter, const std::string& name,
+                  float* out_values, uint64_t count);
   Status GatherParameter(uint32_t parameter, uint32_t root, float* out_values,
                          uint64_t count);
   // Takes parameters, optimizer state and the number of steps.

@@ -55,31 +55,4 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   return Status();
 }
 
-Status Engine::GetBucketInfo(uint64_t bucket,
-                             commsched_engine_bucket_info_t* out_info) const {
-  if (bucket >= layout().buckets.size()) {
-    return Status(COMMSCHED_NOT_FOUND,
-                  "engine: bucket " + std::to_string(bucket) + "; there are " +
-                      std::to_string(layout().buckets.size()));
-  }
-  const Bucket& from = layout().buckets[bucket];
-  commsched_engine_bucket_info_t info = commsched_engine_bucket_info_init();
-  info.count = from.count;
-  info.num_parameters = from.parameters.size();
-  if (!from.frozen) {
-    info.num_reductions = from.reduced_at_once ? spec_.micro_batches : 1;
-  }
-  info.dtype = static_cast<uint32_t>(from.dtype);
-  info.frozen = from.frozen ? 1 : 0;
-  if (role_.plan->gathers(static_cast<uint32_t>(bucket))) {
-    for (const Gathered& each : role_.plan->graph().gathered) {
-      if (each.stay.bucket == bucket) ++info.num_gathers;
-    }
-  } else if (spec_.zero_stage > 0 && !from.frozen) {
-    info.num_gathers = 1;
-  }
-  *out_info = info;
-  return Status();
-}
-
 }  // namespace commsched::engine

@@ -2,9 +2,11 @@
 
 #include "checkpoint/snapshot.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine.h"
 #include "engine/update/loss_scale.h"
@@ -104,21 +106,44 @@ Status Engine::MasterRange(uint32_t parameter, uint64_t* out_offset,
   return Status();
 }
 
-Status Engine::GetMasterRange(uint32_t parameter, float* out_values,
-                              uint64_t count) {
+Status Engine::GetState(uint32_t parameter, const std::string& name,
+                        float* out_values, uint64_t count) {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
-  ENGINE_RETURN_IF_ERROR(calls_.CheckDrained("get_master_range"));
+  const std::vector<std::string> names = saved_state(group_rank_).Moments();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    std::string has;
+    for (const std::string& each : names) {
+      has += (has.empty() ? "'" : ", '") + each + "'";
+    }
+    return Status(COMMSCHED_NOT_FOUND, "engine: get_state of '" + name + "'; " +
+                                           optimizer_.name() + " keeps " +
+                                           (has.empty() ? "nothing" : has));
+  }
+  if (model_.parameters()[parameter].frozen) {
+    return FailedPrecondition("engine: get_state of '" +
+                              model_.parameters()[parameter].name +
+                              "', which is frozen and has none");
+  }
+  return ReadPiece("get_state", parameter, name, out_values, count);
+}
+
+Status Engine::ReadPiece(const char* call, uint32_t parameter,
+                         const std::string& kind, float* out_values,
+                         uint64_t count) {
+  ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
+  ENGINE_RETURN_IF_ERROR(calls_.CheckDrained(call));
   ENGINE_RETURN_IF_ERROR(calls_.Failure());
-  const SavedPiece piece = saved_state(group_rank_).PieceOf(parameter);
+  SavedState saved = saved_state(group_rank_);
+  const SavedPiece piece = saved.PieceOf(parameter);
   if (count != piece.count) {
-    return InvalidArgument(
-        "engine: get_master_range of '" + model_.parameters()[parameter].name +
-        "' with " + std::to_string(count) + " elements; this rank keeps " +
-        std::to_string(piece.count));
+    return InvalidArgument("engine: " + std::string(call) + " of '" +
+                           model_.parameters()[parameter].name + "' with " +
+                           std::to_string(count) +
+                           " elements; this rank keeps " +
+                           std::to_string(piece.count));
   }
   if (count == 0) return Status();
-  ENGINE_RETURN_IF_ERROR(
-      state_values().ReadMasters(piece.bucket, piece.at, out_values, count));
+  ENGINE_RETURN_IF_ERROR(saved.CopyPiece(piece, kind, out_values));
   return kernels_.Synchronize();
 }
 

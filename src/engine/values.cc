@@ -138,7 +138,7 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
 Status Engine::Addresses(const PassCall& call,
                          std::span<commsched_parameter_place_t> places,
                          uint64_t* out_count) const {
-  if (bound_.recording() != nullptr) {
+  if (calls_.recording()) {
     return FailedPrecondition(
         "engine: addresses while the order is recorded: they are found when "
         "that has ended");

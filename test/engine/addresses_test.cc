@@ -164,22 +164,31 @@ TEST_P(FixedAddressesTest, OfAParameterThereIsOneAndWeightsAreTheSame) {
 INSTANTIATE_TEST_SUITE_P(Ranks, FixedAddressesTest, testing::Values(2, 3, 4));
 
 TEST(AddressesErrorsTest, WhileTheOrderIsRecordedThereAreNone) {
-  ToyRun run = RunInStage(1, 3);
-  run.order = [](uint32_t) {
-    return std::vector<uint32_t>{kEmbed, kBlock0, kBlock1, kHead};
-  };
-  const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
-    RETURN_MESSAGE_IF_ERROR(toy.Build());
-    const commsched_pass_t pass = {COMMSCHED_FORWARD, 0, 0, 0};
-    uint64_t count = 7;
-    EXPECT_ENGINE_ERROR(
-        commsched_engine_addresses(toy.engine(), &pass, nullptr, 0, &count),
-        COMMSCHED_FAILED_PRECONDITION,
-        HasSubstr("while the order is recorded"));
-    EXPECT_EQ(count, 7u);
-    return std::string();
-  });
-  EXPECT_EQ(error, "");
+  for (uint32_t stage = 0; stage <= 3; ++stage) {
+    ToyRun run = RunInStage(1, stage);
+    run.order = [](uint32_t) {
+      return std::vector<uint32_t>{kEmbed, kBlock0, kBlock1, kHead};
+    };
+    const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
+      const auto expect_none = [&] {
+        const commsched_pass_t pass = {COMMSCHED_FORWARD, 0, 0, 0};
+        commsched_parameter_place_t places[8] = {};
+        uint64_t count = 7;
+        EXPECT_ENGINE_ERROR(
+            commsched_engine_addresses(toy.engine(), &pass, places, 8, &count),
+            COMMSCHED_FAILED_PRECONDITION,
+            HasSubstr("while the order is recorded"));
+        EXPECT_EQ(count, 7u);
+      };
+      RETURN_MESSAGE_IF_ERROR(toy.Build());
+      expect_none();
+      RETURN_MESSAGE_IF_ERROR(toy.Step(0));
+      RETURN_MESSAGE_IF_ERROR(commsched_engine_record_order(toy.engine()));
+      expect_none();
+      return std::string();
+    });
+    EXPECT_EQ(error, "");
+  }
 }
 
 TEST(AddressesErrorsTest, WhatThePlanDoesNotHaveIsRefusedByName) {

@@ -285,7 +285,7 @@ TEST(EngineAgreementTest, OtherHyperParametersAreRefusedByName) {
        "micro_batches is 1 on rank 0 and 2 on rank 1"},
       {"gradient_divisor",
        [](RankModel* m) { m->options.gradient_divisor = 4; },
-       "gradient_divisor is 2.000000 on rank 0 and 4.000000 on rank 1"},
+       "gradient_divisor is 2 on rank 0 and 4 on rank 1"},
       {"parameter_dtype",
        [](RankModel* m) { m->options.parameter_dtype = COMMSCHED_BF16; },
        "parameter_dtype is F32 on rank 0 and BF16 on rank 1"},

@@ -69,6 +69,30 @@ TEST(EngineOrderTest, AStepBeginsOnce) {
   });
 }
 
+TEST(EngineOrderTest, WhatIsReservedIsZero) {
+  OnOneEngine([](ToyRank&, commsched_engine_t* engine) {
+    commsched_step_desc_t desc = commsched_step_desc_init();
+    desc.reserved = 1;
+    EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine, &desc),
+                        COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("desc.reserved is 1; it must be 0"));
+    EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
+    const commsched_pass_t pass = {COMMSCHED_FORWARD, 0, 0, 3};
+    EXPECT_ENGINE_ERROR(commsched_engine_pass_begin(engine, &pass),
+                        COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("pass.reserved is 3; it must be 0"));
+  });
+}
+
+TEST(EngineOrderTest, AnAbortNeedsNoReason) {
+  OnOneEngine([](ToyRank&, commsched_engine_t* engine) {
+    commsched_engine_abort(engine, nullptr);
+    commsched_engine_abort(nullptr, nullptr);
+    EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine, nullptr),
+                        COMMSCHED_ABORTED, HasSubstr(""));
+  });
+}
+
 TEST(EngineOrderTest, ModulesRunForwardInOrderAndBackwardInReverse) {
   OnOneEngine([](ToyRank&, commsched_engine_t* engine) {
     ASSERT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
@@ -413,6 +437,16 @@ TEST_F(EngineCreateTest, AStepPlanChecksEveryOption) {
        COMMSCHED_INVALID_ARGUMENT, "parameter_dtype is 1"},
       {[](auto& d) { d.reduce_dtype = 99; }, COMMSCHED_INVALID_ARGUMENT,
        "reduce_dtype is 99"},
+      {[](auto& d) { d.clips = 2; }, COMMSCHED_INVALID_ARGUMENT,
+       "clips is 2; it must be 0 to 1"},
+      {[](auto& d) { d.uneven_evaluations = 7; }, COMMSCHED_INVALID_ARGUMENT,
+       "uneven_evaluations is 7"},
+      {[](auto& d) { d.reserved = 1; }, COMMSCHED_INVALID_ARGUMENT,
+       "reserved is 1; it must be 0"},
+      {[](auto& d) { d.norm_members = 1u << 31; }, COMMSCHED_INVALID_ARGUMENT,
+       "norm_members is 2147483648; it must be 0 to 2147483647"},
+      {[](auto& d) { d.option_sets = 65537; }, COMMSCHED_INVALID_ARGUMENT,
+       "option_sets is 65537; it must be 0 to 65536"},
       {[](auto& d) {
          static const auto table = commsched_optimizer_table_init();
          d.optimizer = &table;

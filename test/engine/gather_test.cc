@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "test/checkpoint/temporary_folder.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
+#include "test/engine/test_pools.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
 
@@ -143,6 +145,88 @@ INSTANTIATE_TEST_SUITE_P(
            GatherVariant{"Stage3Of4", 4, 3, false},
            GatherVariant{"OffloadedBf16Stage2Of3", 3, 2, true}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// After one step the first moment is a tenth of the mean of the gradients.
+TEST(OptimizerStateTest, IsReadByItsNameByTheRankThatKeepsIt) {
+  constexpr uint32_t kParameter = 2;  // Of one module.
+  for (int32_t ranks = 1; ranks <= 4; ++ranks) {
+    for (uint32_t stage = 0; stage <= 3; ++stage) {
+      ToyRun run = ToyRunOf(ranks, stage);
+      run.engine.clip_norm = 0;
+      run.options.micro_batches = 1;
+      if (stage == 2) run.pools = std::make_shared<TestPools>();
+      const auto expected = [&](uint64_t index) {
+        float sum = 0;
+        for (int32_t rank = 0; rank < ranks; ++rank) {
+          sum += ToyGradient({rank, 0, 0, kBlock0, kParameter}, index,
+                             ToyInitialValue(kParameter, index));
+        }
+        return 0.1f * sum / static_cast<float>(ranks);
+      };
+      std::atomic<uint64_t> read{0};
+      EXPECT_EQ(
+          OnRanks(
+              run,
+              [&](ToyRank& toy, int32_t) -> std::string {
+                RETURN_MESSAGE_IF_ERROR(toy.Build());
+                RETURN_MESSAGE_IF_ERROR(toy.Step(0));
+                RETURN_MESSAGE_IF_ERROR(commsched_engine_drain(toy.engine()));
+                uint64_t begin = 0, count = 0;
+                RETURN_MESSAGE_IF_ERROR(commsched_engine_master_range(
+                    toy.engine(), kParameter, &begin, &count));
+                std::vector<float> values(count);
+                RETURN_MESSAGE_IF_ERROR(commsched_engine_get_state(
+                    toy.engine(), kParameter, "adamw.m", values.data(), count));
+                for (uint64_t i = 0; i < count; ++i) {
+                  EXPECT_NEAR(values[i], expected(begin + i), 1e-6);
+                }
+                read += count;
+                return "";
+              }),
+          "");
+      EXPECT_EQ(read, ToyParameters()[kParameter].count());
+    }
+  }
+}
+
+TEST(OptimizerStateTest, WhatIsNotKeptIsRefusedByName) {
+  ToyRun run = ToyRunOf(1, 2);
+  run.describe = [](uint32_t p, commsched_parameter_desc_t* desc) {
+    if (p == 2) desc->frozen = 1;
+  };
+  EXPECT_EQ(
+      OnRanks(
+          run,
+          [](ToyRank& toy, int32_t) -> std::string {
+            RETURN_MESSAGE_IF_ERROR(toy.Build());
+            commsched_engine_t* const engine = toy.engine();
+            float values[17] = {};
+            const auto get = [&](uint32_t p, const char* name, uint64_t count) {
+              return commsched_engine_get_state(engine, p, name, values, count);
+            };
+            EXPECT_EQ(get(0, "adamw.v", 17), COMMSCHED_OK);
+            EXPECT_ENGINE_ERROR(
+                get(0, "momentum", 17), COMMSCHED_NOT_FOUND,
+                HasSubstr("get_state of 'momentum'; adamw keeps 'adamw.m', "
+                          "'adamw.v'"));
+            EXPECT_ENGINE_ERROR(get(0, nullptr, 17), COMMSCHED_INVALID_ARGUMENT,
+                                HasSubstr("name is NULL"));
+            EXPECT_ENGINE_ERROR(
+                get(0, "adamw.m", 16), COMMSCHED_INVALID_ARGUMENT,
+                HasSubstr("get_state of 'head.norm' with 16 elements; this "
+                          "rank keeps 17"));
+            EXPECT_ENGINE_ERROR(get(2, "adamw.m", 0),
+                                COMMSCHED_FAILED_PRECONDITION,
+                                HasSubstr("'block0.weight', which is frozen"));
+            RETURN_MESSAGE_IF_ERROR(
+                commsched_engine_step_begin(engine, nullptr));
+            EXPECT_ENGINE_ERROR(get(0, "adamw.m", 17),
+                                COMMSCHED_FAILED_PRECONDITION,
+                                HasSubstr("get_state was called"));
+            return "";
+          }),
+      "");
+}
 
 TEST(StateGatherErrorTest, WhatCannotBeGatheredIsRefusedByName) {
   EXPECT_EQ(

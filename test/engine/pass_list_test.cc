@@ -11,6 +11,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/expect_error.h"
+#include "test/engine/messages.h"
 #include "test/engine/pass_calls.h"
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_training.h"
@@ -306,6 +307,68 @@ TEST(PassListTest, ModulesOfAListCanBeLeftOut) {
   }
 }
 
+// ---- Modules that are not trained -------------------------------------------
+
+ToyRun FrozenEmbedding(uint32_t stage, int32_t ranks) {
+  constexpr uint32_t kEmbedding = 1;
+  ToyRun run = ListRun(stage, ranks, /*accumulate_bytes=*/1);
+  run.describe = [](uint32_t p, commsched_parameter_desc_t* desc) {
+    if (p == kEmbedding) desc->frozen = 1;
+  };
+  run.absent = [](const ToyPass&, uint32_t p) { return p == kEmbedding; };
+  return run;
+}
+
+TEST(PassListTest, AModuleOfFrozenParametersNeedsNoBackward) {
+  for (int32_t ranks = 1; ranks <= 4; ++ranks) {
+    for (uint32_t stage = 0; stage <= 3; ++stage) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, stage " +
+                   std::to_string(stage));
+      ToyRun run = FrozenEmbedding(stage, ranks);
+      const ToyResult expected = RunToy(run);
+      ASSERT_EQ(expected.error, "");
+      for (commsched_pass_t pass : AsByDefault()) {
+        if (pass.module == kEmbed) {
+          if (pass.kind == COMMSCHED_BACKWARD) continue;
+          pass.kind = COMMSCHED_NO_GRAD;
+        }
+        run.passes.push_back(pass);
+      }
+      const ToyResult result = RunToy(run);
+      ASSERT_EQ(result.error, "");
+      for (const std::vector<float>& weights : result.weights) {
+        EXPECT_TRUE(SameBits(weights, expected.weights[0]));
+      }
+    }
+  }
+}
+
+// No rank sends what does not change, so that it is there at any time.
+TEST(PassListTest, AnUnplannedForwardOfFrozenParametersWaitsForNothing) {
+  for (uint32_t stage : {1u, 2u}) {
+    const std::string error =
+        OnRanks(FrozenEmbedding(stage, 2), [](ToyRank& toy, int32_t) {
+          RETURN_MESSAGE_IF_ERROR(toy.Build());
+          RETURN_MESSAGE_IF_ERROR(toy.Step(0));
+          commsched_engine_t* engine = toy.engine();
+          RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine, nullptr));
+          EXPECT_ENGINE_ERROR(PassBegin(engine, COMMSCHED_NO_GRAD, kBlock0, 0),
+                              COMMSCHED_FAILED_PRECONDITION,
+                              HasSubstr("may still be on their way"));
+          EXPECT_EQ(PassBegin(engine, COMMSCHED_NO_GRAD, kEmbed, 0),
+                    COMMSCHED_OK);
+          EXPECT_EQ(PassEnd(engine, COMMSCHED_NO_GRAD, kEmbed, 0),
+                    COMMSCHED_OK);
+          RETURN_MESSAGE_IF_ERROR(
+              commsched_engine_step_cancel(engine, COMMSCHED_CANCEL_LOCAL));
+          RETURN_MESSAGE_IF_ERROR(UpdateWith(engine, 0.1f));
+          RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(engine));
+          return Message(commsched_engine_drain(engine));
+        });
+    EXPECT_EQ(error, "");
+  }
+}
+
 // ---- Errors -----------------------------------------------------------------
 
 // Runs `body` with a model of the toy's modules, which is not planned yet.
@@ -370,9 +433,11 @@ TEST(PassListErrorTest, AModuleWithParametersNeedsABackward) {
     }
     EXPECT_EQ(commsched_model_set_passes(model, list.data(), list.size()),
               COMMSCHED_OK);
-    EXPECT_ENGINE_ERROR(toy.TryPlan(), COMMSCHED_INVALID_ARGUMENT,
-                        HasSubstr("module 0 'embed' has parameters, and no "
-                                  "backward among the passes"));
+    EXPECT_ENGINE_ERROR(
+        toy.TryPlan(), COMMSCHED_INVALID_ARGUMENT,
+        HasSubstr("module 0 'embed' has parameter 'embed.weight', "
+                  "which is trained, and no backward among "
+                  "the passes"));
   });
 }
 

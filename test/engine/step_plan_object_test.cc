@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,19 @@ TEST_P(PlannedStageTest, APlanTellsWhatTheEngineHas) {
     EXPECT_EQ(planned.accumulated_bytes, info.accumulated_bytes);
     EXPECT_EQ(planned.due_bytes, info.due_bytes);
     EXPECT_GT(planned.step_ns, 0);
+    for (uint64_t bucket = 0; bucket <= info.num_buckets; ++bucket) {
+      commsched_engine_bucket_info_t of_plan =
+          commsched_engine_bucket_info_init();
+      commsched_engine_bucket_info_t of_engine = of_plan;
+      const commsched_status_t code =
+          commsched_step_plan_get_bucket_info(plan.get(), bucket, &of_plan);
+      EXPECT_EQ(code, commsched_engine_get_bucket_info(toy.engine(), bucket,
+                                                       &of_engine));
+      EXPECT_EQ(code,
+                bucket < info.num_buckets ? COMMSCHED_OK : COMMSCHED_NOT_FOUND);
+      EXPECT_EQ(std::memcmp(&of_plan, &of_engine, sizeof(of_plan)), 0);
+      EXPECT_EQ(of_plan.num_reductions > 0, bucket < info.num_buckets);
+    }
     EXPECT_NE(commsched_step_plan_core_plan(plan.get()), nullptr);
     EXPECT_EQ(commsched_step_plan_evaluation_plan(plan.get()) != nullptr,
               GetParam() == 3);

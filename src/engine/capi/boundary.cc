@@ -12,16 +12,6 @@ Status NotNull(const void* pointer, const char* name) {
   return InvalidArgument(std::string("engine: ") + name + " is NULL");
 }
 
-commsched_status_t TellValues(commsched_engine_t* engine, ReadValues read,
-                              uint32_t parameter, float* out_values,
-                              uint64_t count) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
-    return (engine->engine.*read)(parameter, out_values, count);
-  });
-}
-
 Status CheckStructSize(uint64_t size, const char* name) {
   if (size >= sizeof(size) && size <= kMaxStructSize &&
       size % sizeof(size) == 0) {

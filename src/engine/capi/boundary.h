@@ -78,14 +78,6 @@ commsched_status_t TellRange(commsched_engine_t* engine, Range range,
   });
 }
 
-// Gives the values that `read` reads, Engine::GetParameter or
-// Engine::GetMasterRange.
-using ReadValues = Status (Engine::*)(uint32_t parameter, float* out_values,
-                                      uint64_t count);
-commsched_status_t TellValues(commsched_engine_t* engine, ReadValues read,
-                              uint32_t parameter, float* out_values,
-                              uint64_t count);
-
 // A greater struct_size than any struct of the ABI has, or one that would cut a
 // field, is that of an uninitialised one.
 Status CheckStructSize(uint64_t size, const char* name);

@@ -195,8 +195,23 @@ commsched_status_t commsched_engine_gather_parameter(
 commsched_status_t commsched_engine_get_master_range(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     float* out_values, uint64_t count) {
-  return engine::TellValues(engine, &engine::Engine::GetMasterRange, parameter,
-                            out_values, count);
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
+    return engine->engine.ReadPiece("get_master_range", parameter,
+                                    engine::kValueKind, out_values, count);
+  });
+}
+
+commsched_status_t commsched_engine_get_state(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    const char* name, float* out_values, uint64_t count) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(name, "name"));
+    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
+    return engine->engine.GetState(parameter, name, out_values, count);
+  });
 }
 
 commsched_status_t commsched_engine_checkpoint_export(

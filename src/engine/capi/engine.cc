@@ -146,8 +146,11 @@ commsched_status_t commsched_engine_set_parameter_range(
 commsched_status_t commsched_engine_get_parameter(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     float* out_values, uint64_t count) {
-  return engine::TellValues(engine, &engine::Engine::GetParameter, parameter,
-                            out_values, count);
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
+    return engine->engine.GetParameter(parameter, out_values, count);
+  });
 }
 
 commsched_status_t commsched_engine_parameter_address(
@@ -162,7 +165,8 @@ commsched_status_t commsched_engine_parameter_address(
 }
 
 void commsched_engine_abort(commsched_engine_t* engine, const char* reason) {
-  if (engine != nullptr) engine->engine.Abort(reason);
+  if (engine == nullptr) return;
+  engine->engine.Abort(reason == nullptr ? "" : reason);
 }
 
 commsched_status_t commsched_engine_loss_scale_address(
@@ -201,6 +205,7 @@ commsched_status_t commsched_engine_get_bucket_info(
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     return FillInfo(out_info, [&](commsched_engine_bucket_info_t* info) {
+      *info = commsched_engine_bucket_info_init();
       return engine->engine.GetBucketInfo(bucket, info);
     });
   });

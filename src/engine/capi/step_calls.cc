@@ -16,6 +16,12 @@ using GradientCall = engine::StepCalls::GradientCall;
 
 namespace {
 
+Status CheckReserved(const char* field, uint32_t value) {
+  if (value == 0) return Status();
+  return engine::InvalidArgument(std::string("engine: ") + field + " is " +
+                                 std::to_string(value) + "; it must be 0");
+}
+
 Status ToCall(const commsched_pass_t* pass, PassCall* out_call) {
   ENGINE_RETURN_IF_ERROR(NotNull(pass, "pass"));
   if (pass->kind >= commsched::engine::kNumPassKinds) {
@@ -23,6 +29,7 @@ Status ToCall(const commsched_pass_t* pass, PassCall* out_call) {
         "engine: pass.kind is " + std::to_string(pass->kind) +
         "; it must be 0 (FORWARD) to 5 (NO_GRAD)");
   }
+  ENGINE_RETURN_IF_ERROR(CheckReserved("pass.reserved", pass->reserved));
   *out_call = {static_cast<commsched::engine::PassKind>(pass->kind),
                pass->module, pass->micro_batch};
   return Status();
@@ -36,6 +43,7 @@ commsched_status_t commsched_engine_step_begin(
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     commsched_step_desc_t copy = commsched_step_desc_init();
     if (desc != nullptr) ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
+    ENGINE_RETURN_IF_ERROR(CheckReserved("desc.reserved", copy.reserved));
     return engine->engine.calls().StepBegin(copy.micro_batches);
   });
 }

@@ -12,6 +12,7 @@
 
 using commsched::engine::AtBoundary;
 using commsched::engine::CopyIn;
+using commsched::engine::DescribeBucket;
 using commsched::engine::DescribePlan;
 using commsched::engine::FillInfo;
 using commsched::engine::InvalidArgument;
@@ -135,6 +136,18 @@ commsched_status_t commsched_step_plan_get_info(
     return FillInfo(out_info, [&](commsched_step_plan_info_t* info) {
       *info = commsched_step_plan_info_init();
       return DescribePlan(plan->role, info);
+    });
+  });
+}
+
+commsched_status_t commsched_step_plan_get_bucket_info(
+    const commsched_step_plan_t* plan, uint64_t bucket,
+    commsched_engine_bucket_info_t* out_info) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(plan, "plan"));
+    return FillInfo(out_info, [&](commsched_engine_bucket_info_t* info) {
+      *info = commsched_engine_bucket_info_init();
+      return DescribeBucket(*plan->role.plan, bucket, info);
     });
   });
 }

@@ -121,10 +121,16 @@ Status Model::StepPasses(const Sequence& sequence, uint32_t micro_batches,
   ENGINE_RETURN_IF_ERROR(CheckPasses(passes_, ModuleNames(), micro_batches));
   const std::vector<bool> without = WithoutBackward(passes_, modules_.size());
   for (size_t m = 0; m < modules_.size(); ++m) {
-    if (!without[m] || modules_[m].used.empty()) continue;
+    if (!without[m]) continue;
+    const std::vector<uint32_t>& used = modules_[m].used;
+    const auto trained =
+        std::find_if(used.begin(), used.end(),
+                     [&](uint32_t p) { return !parameters_[p].frozen; });
+    if (trained == used.end()) continue;
     return InvalidArgument("engine: module " + std::to_string(m) + " '" +
-                           modules_[m].name +
-                           "' has parameters, and no backward among the "
+                           modules_[m].name + "' has parameter '" +
+                           parameters_[*trained].name +
+                           "', which is trained, and no backward among the "
                            "passes");
   }
   for (size_t i = 0; i < passes_.size(); ++i) {

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <charconv>
+#include <concepts>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,8 @@ class Facts {
     Add(std::move(subject), std::to_string(value));
   }
   // The shortest text that gives these bits.
-  void Add(std::string subject, float value) {
+  template <std::floating_point Real>
+  void Add(std::string subject, Real value) {
     char text[32];
     const auto end = std::to_chars(text, text + sizeof(text), value).ptr;
     Add(std::move(subject), std::string(text, end));
@@ -95,7 +97,7 @@ void AddSettings(const commsched_step_plan_options_t& options,
   facts->Add("check_finite", uint64_t{options.check_finite});
   facts->Add("norm", uint64_t{options.norm});
   facts->Add("option_sets", uint64_t{options.option_sets});
-  facts->Add("gradient_divisor", std::to_string(options.gradient_divisor));
+  facts->Add("gradient_divisor", options.gradient_divisor);
   facts->Add("max_skipped_steps", uint64_t{desc.max_skipped_steps});
   facts->Add("bucket_bytes", options.bucket_bytes);
   facts->Add("bucket_merge",

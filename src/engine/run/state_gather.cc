@@ -20,6 +20,8 @@ Status StateGather::Open(commsched_context_t* context, commsched_group_t* group,
       commsched_channel_create(context, group, &desc, &channel), kGathering));
   channel_.reset(channel);
   rank_ = static_cast<uint32_t>(commsched_group_rank(group));
+  on_host_ =
+      commsched_context_device(context, nullptr) == COMMSCHED_DEVICE_HOST;
   return Status();
 }
 
@@ -31,16 +33,18 @@ Status StateGather::Gather(const Pieces& pieces, uint32_t root, float* out) {
   ENGINE_RETURN_IF_ERROR(Array<float>::Create(memory_, kernels_, "a piece",
                                               pieces.counts[rank_], &mine));
   ENGINE_RETURN_IF_ERROR(pieces.read(mine.data()));
-  if (rank_ == root) {
+  float* gathered = on_host_ ? out : nullptr;
+  if (rank_ == root && !on_host_) {
     ENGINE_RETURN_IF_ERROR(
         Array<float>::Create(memory_, kernels_, "a parameter", total, &all));
+    gathered = all.data();
   }
   commsched_channel_op_t op = commsched_channel_op_init();
   op.kind = COMMSCHED_GATHER;
   op.dtype = COMMSCHED_F32;
   op.peer = static_cast<int32_t>(root);
   op.input = mine.data();
-  op.output = all.data();
+  op.output = gathered;
   op.counts = pieces.counts.data();
   op.num_counts = static_cast<uint32_t>(pieces.counts.size());
   uint64_t request = 0;
@@ -52,7 +56,7 @@ Status StateGather::Gather(const Pieces& pieces, uint32_t root, float* out) {
       commsched_channel_wait(channel_.get(), request,
                              std::numeric_limits<int64_t>::max()),
       kGathering));
-  if (rank_ != root) return Status();
+  if (rank_ != root || on_host_) return Status();
   ENGINE_RETURN_IF_ERROR(kernels_.Copy(out, all.data(), all.bytes()));
   return kernels_.Synchronize();
 }

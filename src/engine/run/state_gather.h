@@ -49,6 +49,7 @@ class StateGather {
   const Memory& memory_;
   const Kernels& kernels_;
   uint32_t rank_ = 0;
+  bool on_host_ = false;  // Where what arrives needs no copy.
   std::unique_ptr<commsched_channel_t, ChannelDelete> channel_;
 };
 

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace commsched::engine {
 namespace {
+
+// Ranks agree on the values of all sets in each step.
+constexpr uint32_t kMostOptionSets = 1u << 16;
 
 constexpr uint64_t kDefaultBucketBytes = uint64_t{25} << 20;
 
@@ -49,6 +53,11 @@ class OptionCheck {
 
   Status Run() const {
     ENGINE_RETURN_IF_ERROR(AtMost("zero_stage", given_.zero_stage, 3));
+    ENGINE_RETURN_IF_ERROR(Flags());
+    ENGINE_RETURN_IF_ERROR(AtMost("norm_members", given_.norm_members,
+                                  std::numeric_limits<int32_t>::max()));
+    ENGINE_RETURN_IF_ERROR(
+        AtMost("option_sets", given_.option_sets, kMostOptionSets));
     ENGINE_RETURN_IF_ERROR(Stage3("max_live_bytes", given_.max_live_bytes));
     ENGINE_RETURN_IF_ERROR(Stage3("persist_below", given_.persist_below));
     ENGINE_RETURN_IF_ERROR(Stage3("prefetch_bytes", given_.prefetch_bytes));
@@ -88,8 +97,28 @@ class OptionCheck {
   }
   Status AtMost(const char* field, uint64_t value, uint64_t most) const {
     if (value <= most) return Status();
-    return Refuse(field, value,
-                  ("; it must be 0 to " + std::to_string(most)).c_str());
+    const std::string range = most == 0 ? "0" : "0 to " + std::to_string(most);
+    return Refuse(field, value, ("; it must be " + range).c_str());
+  }
+  Status Flags() const {
+    const struct {
+      const char* name;
+      uint32_t value;
+    } flags[] = {{"clips", given_.clips},
+                 {"scales_loss", given_.scales_loss},
+                 {"check_finite", given_.check_finite},
+                 {"norm", given_.norm},
+                 {"gradient_ready", given_.gradient_ready},
+                 {"offloads", given_.offloads},
+                 {"absent_gradients", given_.absent_gradients},
+                 {"cancel_all", given_.cancel_all},
+                 {"fixed_addresses", given_.fixed_addresses},
+                 {"uneven_evaluations", given_.uneven_evaluations},
+                 {"offloads_gradients", given_.offloads_gradients}};
+    for (const auto& [name, value] : flags) {
+      ENGINE_RETURN_IF_ERROR(AtMost(name, value, 1));
+    }
+    return AtMost("reserved", given_.reserved, 0);
   }
   Status Stage3(const char* field, uint64_t value) const {
     if (value == 0 || given_.zero_stage == 3) return Status();

@@ -231,8 +231,39 @@ Status DescribePlan(const PlannedRole& role, commsched_step_plan_info_t* info) {
       commsched_plan_predict(plan.plan(), nullptr, &prediction),
       "predicting a step"));
   info->step_ns = prediction.step_ns;
+  commsched_plan_info_t placed = commsched_plan_info_init();
+  ENGINE_RETURN_IF_ERROR(
+      Status::FromCall(commsched_plan_get_info(plan.plan(), &placed),
+                       "reading the plan of a step"));
+  info->fixed_address_bytes = placed.place_group_bytes;
   info->given_buckets = role.buckets.given_buckets;
   info->given_step_ns = role.buckets.given_step_ns;
+  return Status();
+}
+
+Status DescribeBucket(const StepPlan& plan, uint64_t bucket,
+                      commsched_engine_bucket_info_t* info) {
+  const std::vector<Bucket>& buckets = plan.layout().buckets;
+  if (bucket >= buckets.size()) {
+    return Status(COMMSCHED_NOT_FOUND,
+                  "engine: bucket " + std::to_string(bucket) + "; there are " +
+                      std::to_string(buckets.size()));
+  }
+  const Bucket& from = buckets[bucket];
+  info->count = from.count;
+  info->num_parameters = from.parameters.size();
+  if (!from.frozen) {
+    info->num_reductions = from.reduced_at_once ? plan.spec().micro_batches : 1;
+  }
+  info->dtype = static_cast<uint32_t>(from.dtype);
+  info->frozen = from.frozen ? 1 : 0;
+  if (plan.gathers(static_cast<uint32_t>(bucket))) {
+    for (const Gathered& each : plan.graph().gathered) {
+      if (each.stay.bucket == bucket) ++info->num_gathers;
+    }
+  } else if (plan.spec().zero_stage > 0 && !from.frozen) {
+    info->num_gathers = 1;
+  }
   return Status();
 }
 

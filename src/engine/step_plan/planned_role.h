@@ -47,6 +47,9 @@ Status CheckSameState(const PlannedRole& was, const PlannedRole& next);
 
 // Fills in all of `info`.
 Status DescribePlan(const PlannedRole& role, commsched_step_plan_info_t* info);
+// The same of one bucket of its layout.
+Status DescribeBucket(const StepPlan& plan, uint64_t bucket,
+                      commsched_engine_bucket_info_t* info);
 
 }  // namespace commsched::engine
 
