@@ -94,7 +94,7 @@ class PassRun {
   // What is ready of ops_->ready, in order up to the first that is not.
   Status SendReady();
   bool IsReady(uint32_t bucket) const;
-  // Among those that the module uses.
+  // Its index among those that the module uses.
   size_t UseOf(uint32_t parameter) const;
   Status RefuseSaid(const char* call, uint32_t parameter) const;
   // Refuses `call` of a module's parameter where one of the two has come.
