@@ -59,8 +59,7 @@ struct RankModel {
 class Rank {
  public:
   Rank(commsched_world_t* world, int32_t rank) {
-    Require(commsched_context_create(world, rank, &context_),
-            commsched_last_error());
+    Require(commsched_context_create(world, rank, &context_));
     std::vector<int32_t> ranks;
     for (int32_t i = 0; i < commsched_world_size(world); ++i) {
       ranks.push_back(i);
@@ -77,10 +76,9 @@ class Rank {
 
   void JoinGroup(const char* axis, const std::vector<int32_t>& ranks) {
     commsched_group_destroy(group_);
-    Require(
-        commsched_group_create(context_, axis, ranks.data(),
-                               static_cast<uint32_t>(ranks.size()), &group_),
-        commsched_last_error());
+    Require(commsched_group_create(context_, axis, ranks.data(),
+                                   static_cast<uint32_t>(ranks.size()),
+                                   &group_));
   }
 
   std::string Build(const RankModel& model) {
@@ -101,26 +99,22 @@ class Rank {
     uint32_t id = 0;
     for (const std::string& module : model_.modules) {
       Require(
-          commsched_model_add_module(handle_.get(), module.c_str(), 0, 0, &id),
-          commsched_engine_last_error());
+          commsched_model_add_module(handle_.get(), module.c_str(), 0, 0, &id));
     }
     for (size_t p = 0; p < model_.parameters.size(); ++p) {
       const Registered& parameter = model_.parameters[p];
       const size_t module = std::min(p, model_.modules.size() - 1);
       Require(AddParameter(handle_.get(), static_cast<uint32_t>(module),
                            parameter.name.c_str(), parameter.dims.data(),
-                           static_cast<uint32_t>(parameter.dims.size()), &id),
-              commsched_engine_last_error());
+                           static_cast<uint32_t>(parameter.dims.size()), &id));
     }
     if (model_.also_used_by != 0) {
       Require(
-          commsched_model_use_parameter(handle_.get(), model_.also_used_by, 0),
-          commsched_engine_last_error());
+          commsched_model_use_parameter(handle_.get(), model_.also_used_by, 0));
     }
     if (model_.recomputed != ~0u) {
       Require(commsched_model_recompute(handle_.get(), model_.recomputed,
-                                        model_.recomputed),
-              commsched_engine_last_error());
+                                        model_.recomputed));
     }
   }
   std::string Set(uint32_t parameter, float value) {
@@ -170,7 +164,7 @@ std::vector<std::string> OnWorld(
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = size;
   commsched_world_t* world = nullptr;
-  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  Require(commsched_world_create_inproc(&desc, &world));
   std::vector<std::string> messages(static_cast<size_t>(size));
   RunRanks(size, [&](int rank) {
     Rank mine(world, rank);

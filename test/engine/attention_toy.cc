@@ -190,15 +190,13 @@ class SharedRank {
   SharedRank(const AttentionToy &toy, commsched_world_t *world, int32_t rank)
       : toy_(toy),
         rows_(toy, static_cast<uint64_t>(rank) * Tokens(toy), Tokens(toy)) {
-    Require(commsched_context_create(world, rank, &context_),
-            commsched_last_error());
+    Require(commsched_context_create(world, rank, &context_));
     std::vector<int32_t> all(static_cast<size_t>(toy.ranks));
     std::iota(all.begin(), all.end(), 0);
     for (commsched_group_t **group : {&group_, &sequence_group_}) {
       const char *axis = group == &group_ ? "dp_shard" : "sp";
       Require(commsched_group_create(context_, axis, all.data(),
-                                     static_cast<uint32_t>(all.size()), group),
-              commsched_last_error());
+                                     static_cast<uint32_t>(all.size()), group));
     }
     Register(rank);
   }
@@ -299,14 +297,12 @@ class SharedRank {
     desc.kernels = &kernels;
     if (toy_.lends_memory) {
       commsched_attention_info_t info = commsched_attention_info_init();
-      Require(commsched_attention_get_info(&desc, &info),
-              commsched_last_error());
+      Require(commsched_attention_get_info(&desc, &info));
       memory_ = ::operator new (info.memory_bytes, std::align_val_t{64});
       desc.memory = memory_;
       desc.memory_bytes = info.memory_bytes;
     }
-    Require(commsched_attention_create(&desc, &attention_),
-            commsched_last_error());
+    Require(commsched_attention_create(&desc, &attention_));
   }
 
   void Register(int32_t rank) {
@@ -318,8 +314,7 @@ class SharedRank {
     for (uint32_t l = 0; l < toy_.layers; ++l) {
       commsched_attention_layer_t layer = commsched_attention_layer_init();
       Require(commsched_model_add_module(model_.get(), names[l].c_str(), 1, 1,
-                                         &layer.module),
-              commsched_last_error());
+                                         &layer.module));
       const uint32_t first = l * kToyParameters;
       norms_.push_back(first + kNorm);
       layer.qkv_weight = first + kQkvW;
@@ -338,20 +333,17 @@ class SharedRank {
         const uint64_t count = toy_.CountOf(p);
         const std::string name = names[l] + "." + std::to_string(p);
         uint32_t id = 0;
-        Require(AddParameter(model_.get(), l, name.c_str(), &count, 1, &id),
-                commsched_last_error());
+        Require(AddParameter(model_.get(), l, name.c_str(), &count, 1, &id));
       }
       // All but the last layer's: it is still there when its backward begins.
       if (toy_.recompute && l + 1 < toy_.layers) {
-        Require(commsched_model_recompute(model_.get(), l, l),
-                commsched_last_error());
+        Require(commsched_model_recompute(model_.get(), l, l));
       }
     }
     CreateAttention(rank);
     Require(commsched_attention_register(attention_, model_.get(), "sp",
                                          sequence_group_, layers.data(),
-                                         layers.size()),
-            commsched_last_error());
+                                         layers.size()));
   }
 
   std::string Find(uint32_t layer) {
@@ -652,7 +644,7 @@ AttentionTraining TrainShared(const AttentionToy &toy) {
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = toy.ranks;
   commsched_world_t *world = nullptr;
-  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  Require(commsched_world_create_inproc(&desc, &world));
   std::vector<AttentionTraining> trained(static_cast<size_t>(toy.ranks));
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < toy.ranks; ++rank) {

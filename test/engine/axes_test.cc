@@ -77,8 +77,7 @@ class GridRank {
  public:
   GridRank(const GridRun& run, commsched_world_t* world, int32_t rank)
       : run_(run), rank_(rank) {
-    Require(commsched_context_create(world, rank, &context_),
-            commsched_last_error());
+    Require(commsched_context_create(world, rank, &context_));
     const Grid& grid = run.grid;
     std::vector<int32_t> row, column, all;
     for (int32_t i = 0; i < grid.size(); ++i) {
@@ -89,18 +88,15 @@ class GridRank {
     AddGroup("row", row, &row_);
     AddGroup("column", column, &column_);
     Require(commsched_group_create(context_, "all", all.data(),
-                                   static_cast<uint32_t>(all.size()), &all_),
-            commsched_last_error());
+                                   static_cast<uint32_t>(all.size()), &all_));
     uint32_t id = 0;
-    Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
-            commsched_last_error());
+    Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id));
     const uint64_t dims[] = {kGridCount};
     commsched_parameter_desc_t desc = commsched_parameter_desc_init();
     desc.name = "w";
     desc.dims = dims;
     desc.num_dims = 1;
-    Require(commsched_model_add_parameter(model_.get(), &desc, &id),
-            commsched_last_error());
+    Require(commsched_model_add_parameter(model_.get(), &desc, &id));
   }
   ~GridRank() {
     commsched_engine_destroy(engine_);
@@ -139,11 +135,9 @@ class GridRank {
                 commsched_group_t** out) {
     const auto size = static_cast<uint32_t>(ranks.size());
     uint32_t id = 0;
-    Require(commsched_group_create(context_, axis, ranks.data(), size, out),
-            commsched_last_error());
+    Require(commsched_group_create(context_, axis, ranks.data(), size, out));
     Require(commsched_model_add_group(model_.get(), axis,
-                                      static_cast<int32_t>(size), &id),
-            commsched_last_error());
+                                      static_cast<int32_t>(size), &id));
   }
 
   commsched_status_t Create() {
@@ -204,7 +198,7 @@ GridResult RunGrid(const GridRun& run) {
   desc.size = run.grid.size();
   const auto size = static_cast<size_t>(desc.size);
   commsched_world_t* world = nullptr;
-  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  Require(commsched_world_create_inproc(&desc, &world));
   GridResult result;
   result.messages.resize(size);
   result.norms.resize(size);

@@ -35,7 +35,7 @@ inline commsched_status_t TryPlan(commsched_model_t* model, int32_t num_ranks,
 inline StepPlanHandle PlanModel(commsched_model_t* model, int32_t num_ranks,
                                 const commsched_step_plan_options_t& options) {
   StepPlanHandle plan;
-  Require(TryPlan(model, num_ranks, options, &plan), commsched_last_error());
+  Require(TryPlan(model, num_ranks, options, &plan));
   return plan;
 }
 

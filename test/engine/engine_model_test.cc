@@ -33,13 +33,11 @@ class EngineOfPlan {
   EngineOfPlan(commsched_world_t* world, int rank,
                const commsched_step_plan_t* plan)
       : plan_(plan) {
-    Require(commsched_context_create(world, rank, &context_),
-            commsched_last_error());
+    Require(commsched_context_create(world, rank, &context_));
     std::vector<int32_t> all;
     for (int32_t i = 0; i < commsched_world_size(world); ++i) all.push_back(i);
     Require(commsched_group_create(context_, "dp", all.data(),
-                                   static_cast<uint32_t>(all.size()), &group_),
-            commsched_last_error());
+                                   static_cast<uint32_t>(all.size()), &group_));
   }
   ~EngineOfPlan() {
     commsched_engine_destroy(engine_);
@@ -81,10 +79,8 @@ class EngineOfPlan {
 ModelHandle ModelOfOneParameter() {
   ModelHandle model = NewModel();
   uint32_t id = 0;
-  Require(commsched_model_add_module(model.get(), "m", 0, 0, &id),
-          commsched_last_error());
-  Require(AddParameter(model.get(), 0, "w", &kWeights, 1, &id),
-          commsched_last_error());
+  Require(commsched_model_add_module(model.get(), "m", 0, 0, &id));
+  Require(AddParameter(model.get(), 0, "w", &kWeights, 1, &id));
   return model;
 }
 

@@ -22,18 +22,15 @@ ExchangeRank::ExchangeRank(const ExchangeRun& run, commsched_world_t* world,
                            int32_t rank)
     : run_(run), rank_(rank) {
   for (std::vector<float>& each : memory_) each.resize(kExchanged);
-  Require(commsched_context_create(world, rank, &context_),
-          commsched_last_error());
+  Require(commsched_context_create(world, rank, &context_));
   std::vector<int32_t> all(static_cast<size_t>(run.ranks()));
   std::iota(all.begin(), all.end(), 0);
   Require(commsched_group_create(context_, "dp_shard", all.data(),
-                                 static_cast<uint32_t>(all.size()), &group_),
-          commsched_last_error());
+                                 static_cast<uint32_t>(all.size()), &group_));
   const commsched_axis_t axes[] = {{"dp", run.dp}, {"sp", run.sp}};
   commsched_mesh_t* mesh = nullptr;
-  Require(commsched_mesh_create(context_, axes, 2, &mesh),
-          commsched_last_error());
-  Require(commsched_mesh_group(mesh, "sp", &sp_group_), commsched_last_error());
+  Require(commsched_mesh_create(context_, axes, 2, &mesh));
+  Require(commsched_mesh_group(mesh, "sp", &sp_group_));
   commsched_mesh_destroy(mesh);
   Register();
 }
@@ -59,22 +56,18 @@ ExchangeRank::~ExchangeRank() {
 void ExchangeRank::Register() {
   uint32_t id = 0;
   for (const char* name : {"plain", "mix"}) {
-    Require(commsched_model_add_module(model_.get(), name, 1e4, 2e4, &id),
-            commsched_engine_last_error());
+    Require(commsched_model_add_module(model_.get(), name, 1e4, 2e4, &id));
     const uint64_t count = id == kPlainModule ? kPlain : kExchanged;
-    Require(AddParameter(model_.get(), id, name, &count, 1, &id),
-            commsched_engine_last_error());
+    Require(AddParameter(model_.get(), id, name, &count, 1, &id));
   }
-  Require(commsched_model_add_group(model_.get(), "sp", run_.sp, &id),
-          commsched_engine_last_error());
+  Require(commsched_model_add_group(model_.get(), "sp", run_.sp, &id));
   const char* names[] = {"a", "b", "c", "d"};
   for (size_t i = 0; i < memory_.size(); ++i) {
     commsched_activation_desc_t desc = commsched_activation_desc_init();
     desc.name = names[i];
     desc.count = memory_[i].size();
     desc.address = memory_[i].data();
-    Require(commsched_model_add_activation(model_.get(), &desc, &id),
-            commsched_engine_last_error());
+    Require(commsched_model_add_activation(model_.get(), &desc, &id));
   }
   AddOp("make", false, {On(kA, COMMSCHED_WRITE)}, true, false);
   AddExchange("swap", false, kA, kB);
@@ -100,12 +93,10 @@ void ExchangeRank::Register() {
       }
     }
     Require(
-        commsched_model_set_passes(model_.get(), passes.data(), passes.size()),
-        commsched_engine_last_error());
+        commsched_model_set_passes(model_.get(), passes.data(), passes.size()));
   }
   if (!run_.recompute) return;
-  Require(commsched_model_recompute(model_.get(), kPlainModule, kMixModule),
-          commsched_engine_last_error());
+  Require(commsched_model_recompute(model_.get(), kPlainModule, kMixModule));
 }
 
 void ExchangeRank::AddOp(const char* name, bool backward,
@@ -127,8 +118,7 @@ void ExchangeRank::AddOp(const char* name, bool backward,
     desc.num_gradients = 1;
   }
   uint32_t id = 0;
-  Require(commsched_model_add_op(model_.get(), kMixModule, &desc, &id),
-          commsched_engine_last_error());
+  Require(commsched_model_add_op(model_.get(), kMixModule, &desc, &id));
 }
 
 void ExchangeRank::AddExchange(const char* name, bool backward, uint32_t from,
@@ -141,8 +131,7 @@ void ExchangeRank::AddExchange(const char* name, bool backward, uint32_t from,
   desc.backward = backward;
   desc.input = On(from, COMMSCHED_READ);
   desc.output = On(to, COMMSCHED_WRITE);
-  Require(commsched_model_add_collective(model_.get(), kMixModule, &desc),
-          commsched_engine_last_error());
+  Require(commsched_model_add_collective(model_.get(), kMixModule, &desc));
 }
 
 std::string ExchangeRank::Build() {
@@ -368,7 +357,7 @@ std::string OnExchangeRanks(
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = run.ranks();
   commsched_world_t* world = nullptr;
-  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  Require(commsched_world_create_inproc(&desc, &world));
   std::vector<std::string> messages(static_cast<size_t>(run.ranks()));
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < run.ranks(); ++rank) {

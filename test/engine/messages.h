@@ -18,9 +18,9 @@ inline std::string Message(commsched_status_t code) {
 inline std::string Message(std::string message) { return message; }
 
 // What no test is about.
-inline void Require(commsched_status_t code, const char* message) {
+inline void Require(commsched_status_t code) {
   if (code == COMMSCHED_OK) return;
-  std::fprintf(stderr, "test model: %s\n", message);
+  std::fprintf(stderr, "test model: %s\n", commsched_last_error());
   std::abort();
 }
 

@@ -19,7 +19,7 @@ using ModelHandle = std::unique_ptr<commsched_model_t, ModelDelete>;
 
 inline ModelHandle NewModel() {
   commsched_model_t* model = nullptr;
-  Require(commsched_model_create(&model), commsched_last_error());
+  Require(commsched_model_create(&model));
   return ModelHandle(model);
 }
 

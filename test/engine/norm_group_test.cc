@@ -73,16 +73,15 @@ class PartRank {
         shard_(run.whole ? rank : rank / kParts),
         first_part_(run.whole ? 0 : rank % kParts),
         num_parts_(run.whole ? kParts : 1) {
-    Require(commsched_context_create(world, rank, &context_),
-            commsched_last_error());
+    Require(commsched_context_create(world, rank, &context_));
     std::vector<int32_t> shards, parts;
     for (int32_t i = 0; i < run.shards; ++i) {
       shards.push_back(run.whole ? i : i * kParts + first_part_);
     }
     for (int32_t i = 0; i < kParts; ++i) parts.push_back(shard_ * kParts + i);
-    Require(Group("dp", shards, &group_), commsched_last_error());
+    Require(Group("dp", shards, &group_));
     if (!run.whole) {
-      Require(Group("tp", parts, &norm_group_), commsched_last_error());
+      Require(Group("tp", parts, &norm_group_));
     }
     AddParameters();
   }
@@ -153,12 +152,10 @@ class PartRank {
   void AddParameters() {
     uint32_t id = 0;
     uint32_t shared_over = 0;
-    Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
-            commsched_last_error());
+    Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id));
     if (!run_.whole) {
       Require(
-          commsched_model_add_group(model_.get(), "tp", kParts, &shared_over),
-          commsched_last_error());
+          commsched_model_add_group(model_.get(), "tp", kParts, &shared_over));
     }
     parts_ = {kShared};
     for (int32_t p = 0; p < num_parts_; ++p) parts_.push_back(first_part_ + p);
@@ -170,8 +167,7 @@ class PartRank {
       desc.dims = dims;
       desc.num_dims = 1;
       if (part == kShared) desc.replicated_over = shared_over;
-      Require(commsched_model_add_parameter(model_.get(), &desc, &id),
-              commsched_last_error());
+      Require(commsched_model_add_parameter(model_.get(), &desc, &id));
     }
   }
 
@@ -226,7 +222,7 @@ PartResult RunParts(const PartRun& run) {
   auto desc = commsched_world_desc_init();
   desc.size = run.whole ? run.shards : run.shards * kParts;
   commsched_world_t* world = nullptr;
-  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  Require(commsched_world_create_inproc(&desc, &world));
   PartResult result;
   result.weights.assign(kParts + 1, std::vector<float>(kPartCount));
   result.skipped.resize(static_cast<size_t>(desc.size));

@@ -71,13 +71,11 @@ class KindsRank {
             const std::vector<KindOfParameter>& kinds, uint32_t zero_stage,
             uint32_t micro_batches = 1, uint32_t option_sets = 0)
       : kinds_(kinds), micro_batches_(micro_batches) {
-    Require(commsched_context_create(world, rank, &context_),
-            commsched_last_error());
+    Require(commsched_context_create(world, rank, &context_));
     std::vector<int32_t> all;
     for (int32_t i = 0; i < commsched_world_size(world); ++i) all.push_back(i);
     Require(commsched_group_create(context_, "dp", all.data(),
-                                   static_cast<uint32_t>(all.size()), &group_),
-            commsched_last_error());
+                                   static_cast<uint32_t>(all.size()), &group_));
     options_.zero_stage = zero_stage;
     options_.micro_batches = micro_batches;
     options_.bucket_bytes = 4096;
@@ -182,8 +180,7 @@ class KindsRank {
   void AddModel() {
     uint32_t id = 0;
     for (const char* name : {"first", "second", "third"}) {
-      Require(commsched_model_add_module(model_.get(), name, 0, 0, &id),
-              commsched_last_error());
+      Require(commsched_model_add_module(model_.get(), name, 0, 0, &id));
     }
     for (const KindOfParameter& kind : kinds_) {
       commsched_parameter_desc_t desc = commsched_parameter_desc_init();
@@ -196,8 +193,7 @@ class KindsRank {
       desc.dtype = kind.dtype;
       desc.atomic = kind.atomic;
       desc.option_set = kind.option_set;
-      Require(commsched_model_add_parameter(model_.get(), &desc, &id),
-              commsched_last_error());
+      Require(commsched_model_add_parameter(model_.get(), &desc, &id));
     }
   }
 
@@ -256,7 +252,7 @@ std::string OnKindsRanks(
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = ranks;
   commsched_world_t* world = nullptr;
-  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  Require(commsched_world_create_inproc(&desc, &world));
   std::vector<std::string> messages(static_cast<size_t>(ranks));
   RunRanks(ranks, [&](int rank) {
     messages[static_cast<size_t>(rank)] = body(world, rank);

@@ -30,17 +30,14 @@ std::vector<std::string> AgreedByTwo(
   commsched_world_desc_t world_desc = commsched_world_desc_init();
   world_desc.size = 2;
   commsched_world_t* world = nullptr;
-  Require(commsched_world_create_inproc(&world_desc, &world),
-          commsched_last_error());
+  Require(commsched_world_create_inproc(&world_desc, &world));
   std::vector<std::string> messages(2);
   RunRanks(2, [&](int rank) {
     commsched_engine_desc_t desc = commsched_engine_desc_init();
     desc.launch_timeout_ns = int64_t{60} * 1'000'000'000;
-    Require(commsched_context_create(world, rank, &desc.context),
-            commsched_last_error());
+    Require(commsched_context_create(world, rank, &desc.context));
     const int32_t ranks[] = {0, 1};
-    Require(commsched_group_create(desc.context, "dp", ranks, 2, &desc.group),
-            commsched_last_error());
+    Require(commsched_group_create(desc.context, "dp", ranks, 2, &desc.group));
     {
       Agreement agreement(&desc);
       EXPECT_TRUE(agreement.KeepContext().ok());

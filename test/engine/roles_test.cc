@@ -126,8 +126,7 @@ class StageRank {
         replica_(rank % run.replicas),
         inputs_(run.micro_batches),
         outputs_(run.micro_batches) {
-    Require(commsched_context_create(world, rank, &context_),
-            commsched_last_error());
+    Require(commsched_context_create(world, rank, &context_));
     std::vector<int32_t> shards, pipe;
     for (int32_t r = 0; r < run.replicas; ++r) {
       shards.push_back(stage_ * run.replicas + r);
@@ -181,8 +180,7 @@ class StageRank {
   void AddGroup(const char* axis, const std::vector<int32_t>& ranks,
                 commsched_group_t** out) {
     Require(commsched_group_create(context_, axis, ranks.data(),
-                                   static_cast<uint32_t>(ranks.size()), out),
-            commsched_last_error());
+                                   static_cast<uint32_t>(ranks.size()), out));
   }
 
   // Each rank plans all of them.
@@ -216,8 +214,7 @@ class StageRank {
     std::vector<commsched_step_plan_t*> plans(roles.size());
     Require(commsched_step_plan_build(roles.data(),
                                       static_cast<uint32_t>(roles.size()),
-                                      &options, plans.data()),
-            commsched_last_error());
+                                      &options, plans.data()));
     std::swap(plans[0], plans[static_cast<size_t>(stage_)]);
     plan_.reset(plans[0]);
     for (size_t i = 1; i < plans.size(); ++i) {
@@ -229,12 +226,9 @@ class StageRank {
     ModelHandle model = NewModel();
     uint32_t id = 0;
     const uint64_t dims[] = {kWide};
-    Require(commsched_model_add_module(model.get(), "stage", 1e3, 2e3, &id),
-            commsched_last_error());
-    Require(AddParameter(model.get(), 0, "w", dims, 1, &id),
-            commsched_last_error());
-    Require(commsched_model_add_group(model.get(), "pp", run_.stages, &id),
-            commsched_last_error());
+    Require(commsched_model_add_module(model.get(), "stage", 1e3, 2e3, &id));
+    Require(AddParameter(model.get(), 0, "w", dims, 1, &id));
+    Require(commsched_model_add_group(model.get(), "pp", run_.stages, &id));
     const char* const names[] = {"in", "out", "out_gradient", "in_gradient"};
     for (uint32_t i = 0; i < kNumHanded; ++i) {
       commsched_activation_desc_t desc = commsched_activation_desc_init();
@@ -242,8 +236,7 @@ class StageRank {
       desc.dtype = COMMSCHED_F32;
       desc.count = kWide;
       desc.address = handed_[i].data();
-      Require(commsched_model_add_activation(model.get(), &desc, &id),
-              commsched_last_error());
+      Require(commsched_model_add_activation(model.get(), &desc, &id));
     }
     const bool first = stage == 0;
     const bool last = stage == run_.stages - 1;
@@ -255,8 +248,7 @@ class StageRank {
     if (!first) Hand(model.get(), COMMSCHED_SEND, kInGradient);
     const std::vector<commsched_pass_t> passes = PassesOf(stage);
     Require(
-        commsched_model_set_passes(model.get(), passes.data(), passes.size()),
-        commsched_last_error());
+        commsched_model_set_passes(model.get(), passes.data(), passes.size()));
     return model;
   }
 
@@ -300,7 +292,7 @@ class StageRank {
       op.num_gradients = 1;
     }
     uint32_t id = 0;
-    Require(commsched_model_add_op(model, 0, &op, &id), commsched_last_error());
+    Require(commsched_model_add_op(model, 0, &op, &id));
   }
 
   // Forwards go to the next stage, backwards to the one before.
@@ -320,8 +312,7 @@ class StageRank {
     access.buffer = activation;
     access.mode = sends ? COMMSCHED_READ : COMMSCHED_WRITE;
     (sends ? desc.input : desc.output) = access;
-    Require(commsched_model_add_collective(model, 0, &desc),
-            commsched_last_error());
+    Require(commsched_model_add_collective(model, 0, &desc));
   }
 
   // What a backward needs of it is kept.
@@ -407,14 +398,12 @@ class PipelineWorlds {
     if (run.backend == "inproc") {
       commsched_world_desc_t desc = commsched_world_desc_init();
       desc.size = run.size();
-      Require(commsched_world_create_inproc(&desc, &threads_),
-              commsched_last_error());
+      Require(commsched_world_create_inproc(&desc, &threads_));
       return;
     }
     commsched_control_desc_t desc = commsched_control_desc_init();
     desc.size = run.size();
-    Require(commsched_control_server_start(&desc, &server_),
-            commsched_last_error());
+    Require(commsched_control_server_start(&desc, &server_));
   }
   ~PipelineWorlds() {
     commsched_world_destroy(threads_);
@@ -435,7 +424,7 @@ class PipelineWorlds {
     desc.backend = run.backend.c_str();
     commsched_world_t* world = nullptr;
     const commsched_status_t code = commsched_world_join(&desc, &world);
-    Require(code, commsched_last_error());
+    Require(code);
     return world;
   }
   commsched_world_t* threads() const { return threads_; }
@@ -581,21 +570,17 @@ class RolesArenaTest : public testing::Test {
       const std::string name = std::to_string(m);
       const uint64_t dims[] = {256 * kBlocks[stage][m]};
       Require(
-          commsched_model_add_module(model.get(), name.c_str(), 1e5, 2e5, &id),
-          commsched_last_error());
-      Require(AddParameter(model.get(), m, name.c_str(), dims, 1, &id),
-              commsched_last_error());
+          commsched_model_add_module(model.get(), name.c_str(), 1e5, 2e5, &id));
+      Require(AddParameter(model.get(), m, name.c_str(), dims, 1, &id));
     }
-    Require(commsched_model_add_group(model.get(), "pp", 2, &id),
-            commsched_last_error());
+    Require(commsched_model_add_group(model.get(), "pp", 2, &id));
     for (size_t a = 0; a < 2; ++a) {
       commsched_activation_desc_t desc = commsched_activation_desc_init();
       desc.name = a == 0 ? "y" : "dy";
       desc.dtype = COMMSCHED_F32;
       desc.count = kWide;
       desc.address = memory_[stage][a].data();
-      Require(commsched_model_add_activation(model.get(), &desc, &id),
-              commsched_last_error());
+      Require(commsched_model_add_activation(model.get(), &desc, &id));
     }
     for (uint32_t m = 0; m < 3; ++m) {
       for (const bool backward : {false, true}) {
@@ -621,8 +606,7 @@ class RolesArenaTest : public testing::Test {
     access.buffer = backward ? 1 : 0;
     access.mode = sends ? COMMSCHED_READ : COMMSCHED_WRITE;
     (sends ? hand.input : hand.output) = access;
-    Require(commsched_model_add_collective(model, module, &hand),
-            commsched_last_error());
+    Require(commsched_model_add_collective(model, module, &hand));
   }
 
   // Makes what is sent then, or takes what was received.
@@ -643,13 +627,12 @@ class RolesArenaTest : public testing::Test {
       op.num_gradients = 1;
     }
     uint32_t id = 0;
-    Require(commsched_model_add_op(model, module, &op, &id),
-            commsched_last_error());
+    Require(commsched_model_add_op(model, module, &op, &id));
   }
 
   static uint64_t ArenaOf(const commsched_step_plan_t* plan) {
     commsched_step_plan_info_t info = commsched_step_plan_info_init();
-    Require(commsched_step_plan_get_info(plan, &info), commsched_last_error());
+    Require(commsched_step_plan_get_info(plan, &info));
     return info.arena_bytes;
   }
 

@@ -31,18 +31,14 @@ class Member {
   Member(commsched_world_t* world, const std::vector<int32_t>& ranks,
          int32_t rank) {
     Require(commsched_context_create(world, ranks[static_cast<size_t>(rank)],
-                                     &context_),
-            commsched_last_error());
-    Require(
-        commsched_group_create(context_, "dp", ranks.data(),
-                               static_cast<uint32_t>(ranks.size()), &group_),
-        commsched_last_error());
+                                     &context_));
+    Require(commsched_group_create(context_, "dp", ranks.data(),
+                                   static_cast<uint32_t>(ranks.size()),
+                                   &group_));
     uint32_t id = 0;
-    Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id),
-            commsched_engine_last_error());
+    Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id));
     const uint64_t dims[] = {kCount};
-    Require(AddParameter(model_.get(), 0, "w", dims, 1, &id),
-            commsched_engine_last_error());
+    Require(AddParameter(model_.get(), 0, "w", dims, 1, &id));
   }
   ~Member() {
     commsched_engine_destroy(engine_);
@@ -105,7 +101,7 @@ std::string OnHalves(const OnMember& body) {
   auto desc = commsched_world_desc_init();
   desc.size = kWorld;
   commsched_world_t* world = nullptr;
-  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  Require(commsched_world_create_inproc(&desc, &world));
   std::vector<std::string> messages(kWorld);
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < kWorld; ++rank) {

@@ -180,8 +180,8 @@ class StepPlanErrorTest : public testing::Test {
   StepPlanErrorTest() {
     uint32_t id = 0;
     const uint64_t dims[] = {100};
-    Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id), "");
-    Require(AddParameter(model_.get(), 0, "w", dims, 1, &id), "");
+    Require(commsched_model_add_module(model_.get(), "m", 0, 0, &id));
+    Require(AddParameter(model_.get(), 0, "w", dims, 1, &id));
     role_.model = model_.get();
     role_.num_ranks = 2;
   }
@@ -248,9 +248,9 @@ TEST_F(StepPlanErrorTest, AnEngineThatDoesNotFitItsPlanIsRefused) {
   commsched_context_t* context = nullptr;
   commsched_group_t* group = nullptr;
   const int32_t self[] = {0};
-  Require(commsched_world_create_inproc(&world_desc, &world), "world");
-  Require(commsched_context_create(world, 0, &context), "context");
-  Require(commsched_group_create(context, "dp", self, 1, &group), "group");
+  Require(commsched_world_create_inproc(&world_desc, &world));
+  Require(commsched_context_create(world, 0, &context));
+  Require(commsched_group_create(context, "dp", self, 1, &group));
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   commsched_engine_t* engine = nullptr;
   desc.context = context;

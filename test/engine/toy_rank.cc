@@ -26,13 +26,11 @@ commsched_step_plan_options_t ToyStepOptions(const ToyRun& run) {
 
 ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
     : run_(run), rank_(rank) {
-  Require(commsched_context_create(world, rank, &context_),
-          commsched_last_error());
+  Require(commsched_context_create(world, rank, &context_));
   std::vector<int32_t> all(static_cast<size_t>(run.ranks));
   std::iota(all.begin(), all.end(), 0);
   Require(commsched_group_create(context_, "dp_shard", all.data(),
-                                 static_cast<uint32_t>(all.size()), &group_),
-          commsched_last_error());
+                                 static_cast<uint32_t>(all.size()), &group_));
   DescribeModel();
 }
 
@@ -66,8 +64,7 @@ void ToyRank::DescribeModel() {
   uint32_t id = 0;
   for (const ToyModule& module : ToyModules()) {
     Require(
-        commsched_model_add_module(model_.get(), module.name, 1e6, 2e6, &id),
-        commsched_engine_last_error());
+        commsched_model_add_module(model_.get(), module.name, 1e6, 2e6, &id));
   }
   for (const ToyParameter& p : ToyParameters()) {
     commsched_parameter_desc_t parameter = commsched_parameter_desc_init();
@@ -79,17 +76,13 @@ void ToyRank::DescribeModel() {
       run_.describe(static_cast<uint32_t>(&p - ToyParameters().data()),
                     &parameter);
     }
-    Require(commsched_model_add_parameter(model_.get(), &parameter, &id),
-            commsched_engine_last_error());
+    Require(commsched_model_add_parameter(model_.get(), &parameter, &id));
   }
-  Require(commsched_model_use_parameter(model_.get(), 3, 1),
-          commsched_engine_last_error());
+  Require(commsched_model_use_parameter(model_.get(), 3, 1));
   Require(commsched_model_set_passes(model_.get(), run_.passes.data(),
-                                     run_.passes.size()),
-          commsched_engine_last_error());
+                                     run_.passes.size()));
   for (const auto& [first, last] : run_.recomputed) {
-    Require(commsched_model_recompute(model_.get(), first, last),
-            commsched_engine_last_error());
+    Require(commsched_model_recompute(model_.get(), first, last));
   }
 }
 
@@ -439,7 +432,7 @@ std::string OnRanks(const ToyRun& run,
   desc.size = run.ranks;
   if (run.devices != nullptr) run.devices->Describe(&desc);
   commsched_world_t* world = nullptr;
-  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  Require(commsched_world_create_inproc(&desc, &world));
   std::vector<std::string> messages(static_cast<size_t>(run.ranks));
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < run.ranks; ++rank) {
