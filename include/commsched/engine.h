@@ -152,7 +152,8 @@ typedef struct commsched_engine_desc {
   /// gradients wait for the optimizer, of each rank in a pool of its own,
   /// beside `optimizer_pool` if there is one. Each bucket is reduced into
   /// memory that buckets take turns in, copied from there on the same worker
-  /// thread, and copied back for the norm and for its step. The table is
+  /// thread, and copied back for the norm and for its step; so it is for each
+  /// micro-batch in which the bucket is reduced, to be added to. The table is
   /// copied.
   const commsched_pool_t* gradient_pool;
 } commsched_engine_desc_t;

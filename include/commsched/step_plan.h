@@ -68,11 +68,11 @@ typedef struct commsched_step_plan_options {
   /// accumulate whole over all backwards of a step, to be reduced once, under
   /// the last. Those are chosen whose reductions take the link longest.
   /// The others are reduced in every micro-batch, and the results added in
-  /// their order, in fp32: that takes memory for a second
-  /// gradient shard, and for the whole bucket only until its reduction is done.
-  /// 0: no limit; 1: no bucket accumulates. In stages 0 and 1 gradients have
-  /// memory for all the time, so that a limit costs memory; it is there for
-  /// equal results.
+  /// their order, in fp32: that takes memory for a second gradient shard,
+  /// unless `offloads_gradients`, and for the whole bucket only until its
+  /// reduction is done. 0: no limit; 1: no bucket accumulates. In stages 0 and
+  /// 1 gradients have memory for all the time, so that a limit costs memory; it
+  /// is there for equal results.
   uint64_t accumulate_bytes;
   /// Stage 3: most bytes of buckets that are gathered before the modules that
   /// use them come: how far ahead. A bucket of more bytes is gathered when the
@@ -165,11 +165,16 @@ typedef struct commsched_step_plan_options {
   const uint32_t* divisor_groups;
   uint32_t num_divisor_groups;
   /// Stages 2 and 3: 1: the reduced gradients are in a pool between their
-  /// reduction and the optimizer, but for those that add up over micro-batches
-  /// there (`accumulate_bytes`).
+  /// reduction and the optimizer. Those of a bucket that is reduced in every
+  /// micro-batch (`accumulate_bytes`) add up there: what a reduction leaves is
+  /// in the arena until, a few passes later, the sum so far has been copied to
+  /// memory, is added to, and is copied back. Of a bucket that accumulates
+  /// whole, what accumulates is in memory until it is reduced. 0: they are in
+  /// memory.
   uint32_t offloads_gradients;
   /// With `offloads_gradients`: most memory for gradients that are on their way
-  /// to the pool and back: whole shards of buckets. 0: two of the largest.
+  /// to the pool and back: whole shards of buckets, each as large as the
+  /// largest, which for one that adds up is in fp32. 0: two of these.
   uint64_t gradient_staging_bytes;
 } commsched_step_plan_options_t;
 

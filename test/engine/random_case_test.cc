@@ -119,6 +119,12 @@ class Meetings {
     counts_["fixed addresses"] += c.options.fixed_addresses != 0;
     counts_[stage + ", offloaded gradients"] +=
         c.options.zero_stage < 2 || c.offloads_gradients;
+    const bool at_once =
+        c.micro_batches() > 1 && c.options.accumulate_bytes > 0;
+    counts_["offloaded gradients that add up"] +=
+        c.offloads_gradients && at_once;
+    counts_["offloaded gradients that add up, 16 bits"] +=
+        c.offloads_gradients && at_once && narrow;
     counts_["exchanged on a mesh"] += exchanged && c.exchanges.sp < c.ranks;
     const bool wrong = c.tries_wrong_orders && c.model.used.size() > 2;
     const bool skips = c.engine.allow_skipped_modules != 0;

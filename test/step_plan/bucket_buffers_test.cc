@@ -98,6 +98,24 @@ TEST(BucketBuffersTest, SumsOverMicroBatchesAreOfFp32) {
             "adamw_state 2048");
 }
 
+TEST(BucketBuffersTest, OffloadedGradientsHaveWhatIsAddedToThemInTheArena) {
+  StepSpec spec = Stage(2);
+  spec.offloads_gradients = true;
+  EXPECT_EQ(TextOf(spec, Plain()),
+            "parameters 1024, gradients 1024 arena, adamw_state 512");
+  spec = InBf16(spec);
+  spec.micro_batches = 3;
+  Bucket at_once = Plain();
+  at_once.reduced_at_once = true;
+  EXPECT_EQ(
+      TextOf(spec, at_once),
+      "parameters bf16 1024, masters 256, gradients bf16 1024 arena each, "
+      "gradient_summand bf16 256 arena each, adamw_state 512");
+  // A sum of fp32 takes two elements of 16 bits for each of its own.
+  EXPECT_EQ(spec.slot_count(at_once), 512u);
+  EXPECT_EQ(spec.slot_count(Plain()), 256u);
+}
+
 TEST(BucketBuffersTest, TheOptimizerSaysWhatItKeeps) {
   StepSpec spec = Stage(1);
   spec.optimizer_state = "sgd_state";

@@ -91,18 +91,20 @@ struct PlannedBytes {
   uint64_t kept = 0;      // From step to step.
   uint64_t due = 0;       // By the definition of the stage.
   uint64_t arena = 0;
+  uint64_t slots = 0;        // Of offloaded gradients.
   uint64_t num_gathers = 0;  // Of parameters, in a step.
 
-  uint64_t sum() const { return kept + arena; }
+  uint64_t sum() const { return kept + arena + slots; }
 };
 
 PlannedBytes Plan(const GptSize& size, const StepSpec& spec,
-                  uint64_t max_live_bytes = 0) {
+                  uint64_t max_live_bytes = 0, uint64_t accumulate_bytes = 0) {
   const Gpt gpt(size);
   StepPlan::Options options;
   options.layout.bucket_bytes = size.bucket_bytes;
   options.layout.num_shards = spec.num_shards();
   options.max_live_bytes = max_live_bytes;
+  options.accumulate_bytes = accumulate_bytes;
   PlannedBytes bytes;
   Layout layout;
   Status status = StepPlan::LayOut(spec, gpt.model(), options, &layout);
@@ -119,6 +121,8 @@ PlannedBytes Plan(const GptSize& size, const StepSpec& spec,
     bytes.due += DueBytes(spec, plan->BuffersOf(b));
   }
   bytes.arena = plan->arena_bytes();
+  bytes.slots = layout.gradient_slots * layout.gradient_slot_count *
+                SizeOf(spec.precision.reduced);
   bytes.num_gathers = plan->graph().gathered.size();
   return bytes;
 }
@@ -174,6 +178,28 @@ TEST_P(MemoryTest, GradientsShareMemoryUnlessTheyAccumulate) {
   EXPECT_LT(once.arena, once.elements * sizeof(float) * 6 / 10);
   const PlannedBytes whole = Plan(GetParam(), SpecOf(2, 4, 4));
   EXPECT_EQ(whole.arena, whole.elements * sizeof(float));
+}
+
+// In memory each bucket has a shard for the sum, and one for what is added.
+TEST_P(MemoryTest, OffloadedSumsTakeAFewShardsOfMemory) {
+  // What a few passes are given is much of a model of few modules.
+  const uint64_t parts = GetParam().layers < 12 ? 2 : 1;
+  for (const int32_t world : {2, 4, 8}) {
+    for (const uint32_t stage : {2u, 3u}) {
+      for (const bool is_bf16 : {false, true}) {
+        StepSpec spec = SpecOf(stage, world, 4);
+        if (is_bf16) spec.precision = {COMMSCHED_BF16, COMMSCHED_BF16};
+        const PlannedBytes in_memory = Plan(GetParam(), spec, 0, 1);
+        spec.offloads_gradients = true;
+        const PlannedBytes offloaded = Plan(GetParam(), spec, 0, 1);
+        const uint64_t sums = in_memory.elements / spec.num_shards() *
+                              (sizeof(float) + (is_bf16 ? 2 : 4));
+        EXPECT_EQ(in_memory.kept - offloaded.kept, sums);
+        EXPECT_LT(offloaded.sum() + sums - in_memory.sum(), sums * parts / 3)
+            << world << " ranks, stage " << stage << ", bf16 " << is_bf16;
+      }
+    }
+  }
 }
 
 TEST_P(MemoryTest, WithoutALimitEachBucketIsGatheredOnce) {

@@ -121,6 +121,34 @@ TEST_F(StepPlanTest, ALimitBelowWhatAPassNeedsIsNamed) {
   EXPECT_LE(plan_->arena_bytes(), options.max_live_bytes);
 }
 
+// The first micro-batch is reduced into the slots. The second is added to sums
+// there some passes later, which are fetched where another bucket came between.
+TEST_F(StepPlanTest, OffloadedSumsTakeTurnsInTheirSlots) {
+  StepSpec spec = Spec(2);
+  spec.micro_batches = 2;
+  spec.offloads_gradients = true;
+  StepPlan::Options options = OptionsOf(spec);
+  options.accumulate_bytes = 1;
+  for (const uint32_t slots : {2u, kModules}) {
+    options.gradient_staging_bytes = slots * kElements / 4 * sizeof(float);
+    const Status built = Build(spec, options);
+    ASSERT_TRUE(built.ok()) << built.message();
+    ASSERT_EQ(plan_->layout().gradient_slots, slots);
+    const std::vector<GradientTurn>& turns = plan_->graph().gradient_turns;
+    ASSERT_EQ(turns.size(), 2 * kModules);
+    for (uint32_t i = 0; i < turns.size(); ++i) {
+      EXPECT_EQ(turns[i].bucket, kModules - 1 - i % kModules);
+      EXPECT_EQ(turns[i].micro_batch, i / kModules);
+      EXPECT_EQ(turns[i].adds, i >= kModules);
+      EXPECT_FALSE(turns[i].first);
+      EXPECT_EQ(turns[i].num_passes,
+                i < kModules ? kModules + i + 1 : uint64_t{4} * kModules);
+      EXPECT_EQ(turns[i].fetch != kNoId, i >= kModules && slots == 2);
+      EXPECT_NE(turns[i].store, kNoId);
+    }
+  }
+}
+
 TEST_F(StepPlanTest, MorePassesThanCanBePlannedAreRefused) {
   StepSpec spec = Spec(1);
   spec.micro_batches = 1 << 20;

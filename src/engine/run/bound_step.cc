@@ -30,7 +30,7 @@ Status BoundStep::Connect(const StepPlan* plan, Offload* offload,
   first_step_ = steps_done;
   std::vector<commsched_binding_t> bindings;  // Of the evaluation.
   Status ready = Caught([&] {
-    if (offload_ != nullptr) BindOffload();
+    if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(BindOffload());
     ENGINE_RETURN_IF_ERROR(BindPasses());
     return evaluation_meets() ? BindEvaluation(&bindings) : Status();
   });
@@ -116,7 +116,7 @@ Status BoundStep::CreateSession(
 }
 
 // The order in which buckets are stepped says which slots they have.
-void BoundStep::BindOffload() {
+Status BoundStep::BindOffload() {
   for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
     const Bucket& bucket = plan_->layout().buckets[b];
     if (plan_->spec().offloads_gradients_of(bucket)) {
@@ -132,7 +132,15 @@ void BoundStep::BindOffload() {
     }
     spec_.state->bucket(b).my_state = slot + plan_->MomentBegin(b, 0);
   }
+  for (const GradientTurn& turn : graph().gradient_turns) {
+    if (!turn.adds) continue;
+    auto& summands = spec_.state->bucket(turn.bucket).my_summands;
+    summands.resize(plan_->spec().micro_batches);
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(turn.accumulate, turn.summand,
+                                        &summands[turn.micro_batch]));
+  }
   offload_->Bind(graph(), session_.get());
+  return Status();
 }
 
 Status BoundStep::ArenaAddress(commsched_op_id_t op,

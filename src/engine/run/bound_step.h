@@ -133,7 +133,7 @@ class BoundStep final : public StepOps {
   std::vector<commsched_binding_t> Bindings() const;
   Status DrainEvaluation();
   Status SayMore(double more);
-  void BindOffload();
+  Status BindOffload();
   Status BindPasses();
   Status BindPass(const Pass& pass, const PassOps& ops, PassAddresses* out);
   Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,

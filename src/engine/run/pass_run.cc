@@ -15,7 +15,7 @@ Status PassRun::Begin(bool evaluating, uint64_t index) {
   is_sent_.assign(ops_->ready.size(), 0);
   said_.assign(spec_.model->modules()[pass().module].used.size(), 0);
   if (evaluating && !spec_.bound->evaluation_meets()) return Status();
-  if (!evaluating) ENGINE_RETURN_IF_ERROR(spec_.update->StoreGradients(index));
+  if (!evaluating) ENGINE_RETURN_IF_ERROR(spec_.update->TakeTurns(index));
   for (const Accumulation& each : ops_->accumulations) {
     ENGINE_RETURN_IF_ERROR(
         spec_.update->Accumulate(each.bucket, each.op, each.first));
@@ -68,7 +68,8 @@ Status PassRun::Finish() {
     ENGINE_RETURN_IF_ERROR(spec_.bound->Before(ops_->tail));
     ENGINE_RETURN_IF_ERROR(spec_.bound->After(ops_->tail));
   }
-  return evaluating_ ? Status() : spec_.update->StoreGradients(index_ + 1);
+  if (evaluating_) return Status();
+  return spec_.update->TakeTurns(index_ + 1, /*adds=*/false);
 }
 
 // ---- Gradients that are ready -----------------------------------------------

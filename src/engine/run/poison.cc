@@ -23,8 +23,15 @@ Status Poison::Refuse(uint32_t bucket, BufferKind kind) const {
   const std::vector<BucketBuffer> rows = plan->BuffersOf(bucket);
   const BucketBuffer* const row = FindBuffer(rows, kind);
   if (row == nullptr) return Status();
-  return RefuseBuffer(Indexed(row->name, bucket),
-                      plan->graph().buckets[bucket].of(kind));
+  const std::string name = Indexed(row->name, bucket);
+  const BucketIds& ids = plan->graph().buckets[bucket];
+  for (uint32_t mb = 0; mb < ids.all(kind).size(); ++mb) {
+    if (ids.of(kind, mb) == kNoId) continue;
+    ENGINE_RETURN_IF_ERROR(
+        RefuseBuffer(row->by_micro_batch ? Indexed(name.c_str(), mb) : name,
+                     ids.of(kind, mb)));
+  }
+  return Status();
 }
 
 // Reduced gradients come first, since what a failure leaves in them is what

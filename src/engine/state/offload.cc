@@ -12,9 +12,10 @@ namespace {
 
 // Items of a stream per copy: a few waits, the copy, a record.
 constexpr uint64_t kItemsPerCopy = 6;
-// Copies of state in and out; of gradients out, and in for the squares and for
-// a step.
-constexpr uint64_t kCopiesPerBucket = 5;
+// State goes in and out; gradients come in for the squares and a step.
+constexpr uint64_t kCopiesPerBucket = 4;
+// Gradients go out, and before that a sum may come in.
+constexpr uint64_t kCopiesPerTurn = 2;
 constexpr uint64_t kMaxStreamCapacity = 65536;
 
 int64_t ClockNs(clockid_t clock) {
@@ -34,6 +35,7 @@ Status Offload::Create(const Spec& spec, const Layout& layout,
 }
 
 Status Offload::Init(const Spec& spec, const Layout& layout) {
+  uint64_t num_copies = kCopiesPerBucket;
   for (const Bucket& bucket : layout.buckets) {
     BucketCopies& copies = buckets_.emplace_back();
     if (spec.step.offloads) {
@@ -47,10 +49,12 @@ Status Offload::Init(const Spec& spec, const Layout& layout) {
     }
     state_.bytes += copies.state.bytes;
     gradients_.bytes += copies.gradients.bytes;
+    num_copies +=
+        kCopiesPerBucket +
+        kCopiesPerTurn * (bucket.reduced_at_once ? spec.step.micro_batches : 1);
   }
   ENGINE_RETURN_IF_ERROR(MakeSlots(spec, layout));
-  const uint64_t capacity =
-      kCopiesPerBucket * kItemsPerCopy * (buckets_.size() + 1);
+  const uint64_t capacity = kItemsPerCopy * num_copies;
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_host_stream_create(
           spec.context, "offload",
@@ -109,12 +113,21 @@ void Offload::Bind(const StepGraph& graph, commsched_session_t* session) {
     if (copies.gradients.bytes > 0) {
       gradients.memory = gradient_slot(ids.gradient_slot);
     }
-    copies.store_gradients = copies.fetch_squares = copies.fetch_gradients =
-        gradients;
-    copies.store_gradients.op = ids.store_gradients;
-    copies.store_gradients.stores = true;
+    copies.fetch_squares = copies.fetch_gradients = gradients;
     copies.fetch_squares.op = ids.fetch_squares;
     copies.fetch_gradients.op = ids.fetch_gradients;
+  }
+  BindTurns(graph);
+}
+
+void Offload::BindTurns(const StepGraph& graph) {
+  turns_.clear();
+  for (const GradientTurn& turn : graph.gradient_turns) {
+    TurnCopies& copies = turns_.emplace_back();
+    copies.fetch = copies.store = buckets_[turn.bucket].fetch_gradients;
+    copies.fetch.op = turn.fetch;
+    copies.store.op = turn.store;
+    copies.store.stores = true;
   }
 }
 
@@ -136,8 +149,12 @@ Status Offload::Store(uint32_t bucket, int64_t* cost_ns) {
   return Enqueue(&buckets_[bucket].store, cost_ns);
 }
 
-Status Offload::StoreGradients(uint32_t bucket, int64_t* cost_ns) {
-  return Enqueue(&buckets_[bucket].store_gradients, cost_ns);
+Status Offload::StoreTurn(size_t turn, int64_t* cost_ns) {
+  return Enqueue(&turns_[turn].store, cost_ns);
+}
+
+Status Offload::FetchTurn(size_t turn, int64_t* cost_ns) {
+  return Enqueue(&turns_[turn].fetch, cost_ns);
 }
 
 Status Offload::FetchSquares(uint32_t bucket, int64_t* cost_ns) {
@@ -175,6 +192,10 @@ void Offload::NoteArrival(uint32_t bucket, int64_t asked_ns) {
       std::max({copies.fetch.end_ns, copies.fetch_squares.end_ns,
                 copies.fetch_gradients.end_ns});
   exposed_ns_ += std::max<int64_t>(0, arrived_ns - asked_ns);
+}
+
+void Offload::NoteTurn(size_t turn, int64_t asked_ns) {
+  exposed_ns_ += std::max<int64_t>(0, turns_[turn].fetch.end_ns - asked_ns);
 }
 
 // ---- On the stream of copies ------------------------------------------------

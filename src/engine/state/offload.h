@@ -57,14 +57,17 @@ class Offload {
   // not measured.
   Status Fetch(uint32_t bucket, int64_t* cost_ns);
   Status Store(uint32_t bucket, int64_t* cost_ns);
-  // The same of gradients, which are fetched for the squares and for the
-  // optimizer.
-  Status StoreGradients(uint32_t bucket, int64_t* cost_ns);
+  // The same of gradients: of a turn, by index in StepGraph::gradient_turns,
+  // and of a bucket for the squares and for the optimizer.
+  Status StoreTurn(size_t turn, int64_t* cost_ns);
+  Status FetchTurn(size_t turn, int64_t* cost_ns);
   Status FetchSquares(uint32_t bucket, int64_t* cost_ns);
   Status FetchGradients(uint32_t bucket, int64_t* cost_ns);
   int64_t Now() const;
-  // What reads `bucket` got to it at `asked_ns`, and now has what it reads.
+  // What reads `bucket`, or what `turn` adds to, got to it at `asked_ns`, and
+  // now has what it reads.
   void NoteArrival(uint32_t bucket, int64_t asked_ns);
+  void NoteTurn(size_t turn, int64_t asked_ns);
 
   // Copy `count` values from `first` on of the state of `bucket`, between
   // steps.
@@ -113,7 +116,10 @@ class Offload {
   struct BucketCopies {
     Range state, gradients;
     Copy fetch, store;
-    Copy store_gradients, fetch_squares, fetch_gradients;
+    Copy fetch_squares, fetch_gradients;
+  };
+  struct TurnCopies {
+    Copy fetch, store;
   };
 
   explicit Offload(const Spec& spec)
@@ -121,6 +127,7 @@ class Offload {
         state_({spec.pool, "the optimizer's state"}),
         gradients_({spec.gradient_pool, "the gradients"}) {}
   Status Init(const Spec& spec, const Layout& layout);
+  void BindTurns(const StepGraph& graph);
   Status MakeSlots(const Spec& spec, const Layout& layout);
   Status Reserve(const Pool& pool);
   Status Enqueue(Copy* copy, int64_t* cost_ns);
@@ -139,6 +146,7 @@ class Offload {
   commsched_stream_t stream_ = {};
 
   std::vector<BucketCopies> buckets_;
+  std::vector<TurnCopies> turns_;
   commsched_session_t* session_ = nullptr;  // Set while no copy is under way.
 
   std::atomic<uint64_t> copied_bytes_{0};

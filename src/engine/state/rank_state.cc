@@ -173,7 +173,7 @@ void RankState::BindBucket(const StepSpec& spec, const Bucket& bucket,
   out->my_summand = out->my_gradients;
   const std::byte* const summand = out->of(BufferKind::kSummand).data();
   if (summand != nullptr) out->my_summand = summand;
-  const std::byte* const shard = out->of(BufferKind::kShard).data();
+  std::byte* const shard = out->of(BufferKind::kShard).data();
   if (shard != nullptr) out->my_gradients = shard;
 }
 

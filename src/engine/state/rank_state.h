@@ -31,9 +31,14 @@ struct BucketMemory {
   std::byte* all_gradients = nullptr;
   // Reduced, of this rank's shard; what is offloaded is there for the squares
   // and the optimizer only.
-  const std::byte* my_gradients = nullptr;
-  // Where the reductions of later micro-batches leave what is added to it.
+  std::byte* my_gradients = nullptr;
+  // Where the reductions of later micro-batches leave what is added to it; of
+  // offloaded gradients by micro-batch, null where nothing is added.
   const std::byte* my_summand = nullptr;
+  std::vector<std::byte*> my_summands;
+  const std::byte* summand_of(uint32_t micro_batch) const {
+    return my_summands.empty() ? my_summand : my_summands[micro_batch];
+  }
   // These are of this rank's shard. What is offloaded is there for the
   // optimizer only; frozen parameters of 16 bits have no masters.
   float* my_masters = nullptr;

@@ -10,6 +10,10 @@
 
 namespace commsched::engine {
 
+// So many passes a reduction is given to run under, after the last one that
+// adds to what it reduces: with fewer, backward waits for it on a slow link.
+inline constexpr uint32_t kReductionPasses = 3;
+
 // What accumulating is worth: reductions that are not sent.
 struct AccumulationCosts {
   uint64_t budget_bytes = 0;  // Of buckets that accumulate; 0: no limit.

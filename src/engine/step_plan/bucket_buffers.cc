@@ -36,7 +36,9 @@ std::vector<BucketBuffer> BuffersOfBucket(const StepSpec& spec,
     add(BufferKind::kShard, "gradient_shard", spec.reduced(bucket), shard);
   }
   if (spec.has_summand(bucket)) {
-    add(BufferKind::kSummand, "gradient_summand", precision.reduced, shard);
+    const bool short_lived = spec.offloads_gradients_of(bucket);
+    add(BufferKind::kSummand, "gradient_summand", precision.reduced, shard,
+        short_lived ? COMMSCHED_OWNED : COMMSCHED_BOUND, short_lived);
   }
   if (spec.moments > 0 && !spec.offloads) {
     add(BufferKind::kState, spec.optimizer_state, COMMSCHED_F32,

@@ -45,7 +45,8 @@ struct Layout {
   // one bucket at a time (StepPlan::LayOut()).
   uint32_t staging_slots = 0;
   uint64_t staging_count = 0;
-  // The same of offloaded gradients, in elements of what travels.
+  // The same of offloaded gradients, in elements of what travels, of which a
+  // sum may take two for each of its own.
   uint32_t gradient_slots = 0;
   uint64_t gradient_slot_count = 0;
 

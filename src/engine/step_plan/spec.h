@@ -108,10 +108,15 @@ struct StepSpec {
   commsched_dtype_t reduced(const Bucket& bucket) const {
     return bucket.reduced_at_once ? kSumDType : precision.reduced;
   }
-  // Those of the bucket leave memory; not if they add up in it.
+  // Those of the bucket leave memory: whole, or as a sum to which those of each
+  // micro-batch are added.
   bool offloads_gradients_of(const Bucket& bucket) const {
-    return offloads_gradients && owned_gradients() && !bucket.frozen &&
-           !bucket.reduced_at_once;
+    return offloads_gradients && owned_gradients() && !bucket.frozen;
+  }
+  // What a rank's shard of those takes of a slot, in elements of what travels.
+  uint64_t slot_count(const Bucket& bucket) const {
+    return bucket.count / num_shards() * SizeOf(reduced(bucket)) /
+           SizeOf(precision.reduced);
   }
   // Reduced gradients have memory of their own, in which those of several
   // micro-batches can add up.
@@ -124,7 +129,8 @@ struct StepSpec {
   bool adds_first(const Bucket& bucket) const {
     return bucket.reduced_at_once && precision.reduced != kSumDType;
   }
-  // What is added to the reduced gradients has memory of its own.
+  // What is added to the reduced gradients has memory of its own; beside
+  // offloaded ones only until it is added.
   bool has_summand(const Bucket& bucket) const {
     return bucket.reduced_at_once &&
            (gradients_in_arena(bucket) || casts(bucket) || adds_first(bucket));

@@ -71,7 +71,8 @@ struct PassOps {
 
 // Ids of one bucket's buffers and ops; kNoId where the step has none.
 struct BucketIds {
-  // There are as many of each kind as the bucket's table says.
+  // There are as many of each kind as the bucket's table says; kNoId for a
+  // micro-batch that has none.
   std::array<std::vector<commsched_buffer_id_t>, kNumBufferKinds> buffers;
   commsched_op_id_t accumulate = kNoId;  // Of the last micro-batch.
   commsched_op_id_t squares = kNoId;
@@ -80,15 +81,19 @@ struct BucketIds {
   uint32_t slot = 0;
   commsched_op_id_t fetch = kNoId;
   commsched_op_id_t store = kNoId;
-  // Offloaded gradients: reduced into a slot and copied out of it, and into it
-  // for the squares and for the optimizer, unless they are there still.
+  // Offloaded gradients: reduced into a slot or added up there and copied out
+  // of it, and into it for the squares and for the optimizer, unless they are
+  // there still.
   uint32_t gradient_slot = 0;
-  commsched_op_id_t store_gradients = kNoId;
+  commsched_op_id_t store_gradients = kNoId;  // The last of its turns.
   commsched_op_id_t fetch_squares = kNoId;
   commsched_op_id_t fetch_gradients = kNoId;
   commsched_op_id_t first_backward = kNoId;
 
   std::vector<commsched_buffer_id_t>& all(BufferKind kind) {
+    return buffers[static_cast<size_t>(kind)];
+  }
+  const std::vector<commsched_buffer_id_t>& all(BufferKind kind) const {
     return buffers[static_cast<size_t>(kind)];
   }
   commsched_buffer_id_t of(BufferKind kind, uint32_t micro_batch = 0) const {
@@ -116,10 +121,21 @@ struct Gathered {
   commsched_buffer_id_t buffer = kNoId;
 };
 
-// A copy of reduced gradients out of their slot.
-struct GradientStore {
+// A bucket's turn in its slot for offloaded gradients: what one reduction
+// leaves is reduced into the slot, or added to the sum that was fetched there,
+// and copied out of it.
+struct GradientTurn {
   uint32_t bucket = 0;
-  uint32_t pass = 0;  // The last one that adds to them.
+  uint32_t micro_batch = 0;
+  uint32_t num_passes = 0;  // It comes once so many are over.
+  bool adds = false;        // Else the reduction is into the slot.
+  bool first = false;       // Of those that add: there is no sum yet.
+  // The turn that is next in the slot, if its sum has to be fetched there.
+  uint32_t fetches_for = kNoId;
+  commsched_buffer_id_t summand = kNoId;  // What it adds.
+  commsched_op_id_t fetch = kNoId;        // None if the sum is there still.
+  commsched_op_id_t accumulate = kNoId;
+  commsched_op_id_t store = kNoId;
 };
 
 // The graph of one training step:
@@ -157,7 +173,12 @@ struct GradientStore {
 //
 // With offloaded gradients, on the same lane: REDUCE_SCATTER_b into a slot ->
 // store_gradients_b; after the last pass, with a norm, fetch_squares_b ->
-// squares_b, and fetch_gradients_b -> adamw_b of what is in no slot then.
+// squares_b, and fetch_gradients_b -> adamw_b of what is in no slot then. A
+// bucket that is reduced at once adds up in the pool. Its first reduction is
+// into a slot, too, if what travels is fp32. With any other comes
+// fetch_sum_b.k, once the turn before in the slot is over -> accumulate_b.k,
+// kReductionPasses after the last backward that adds to what is reduced ->
+// store_gradients_b.k.
 //
 // Where types differ, after the last backward that touches the bucket in micro-
 // batch k: fold_b.k adds its gradients to the sum, cast_b makes what travels.
@@ -174,11 +195,11 @@ struct StepGraph {
   // in it, and reduced in the opposite one.
   std::vector<uint32_t> first_use;
   std::vector<uint32_t> staged;  // Of these, those with offloaded state.
-  // Those of first_use with offloaded gradients; slots of gradients; and copies
-  // out of these, in the order of their lane.
+  // Those of first_use with offloaded gradients; slots of gradients; and turns
+  // in these, in the order in which they end.
   std::vector<uint32_t> staged_gradients;
   std::vector<commsched_buffer_id_t> gradient_staging;
-  std::vector<GradientStore> gradient_stores;
+  std::vector<GradientTurn> gradient_turns;
 
   bool has_copies() const {
     return !staged.empty() || !staged_gradients.empty();

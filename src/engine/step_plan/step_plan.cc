@@ -86,9 +86,8 @@ Status PlanStaging(const StepSpec& spec, const StepPlan::Options& options,
        options.gradient_staging_bytes, SizeOf(spec.precision.reduced)},
       layout->buckets,
       [&](const Bucket& bucket) {
-        return spec.offloads_gradients_of(bucket)
-                   ? bucket.count / spec.num_shards()
-                   : uint64_t{0};
+        return spec.offloads_gradients_of(bucket) ? spec.slot_count(bucket)
+                                                  : uint64_t{0};
       },
       &layout->gradient_slots, &layout->gradient_slot_count);
 }

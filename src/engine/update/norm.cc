@@ -148,6 +148,7 @@ Status Update::CancelStep() {
 // Takes the buckets in the order in which their reductions arrive.
 Status Update::SendSums() {
   if (sums_sent_) return Status();
+  ENGINE_RETURN_IF_ERROR(TakeTurns(graph().passes.size()));
   ENGINE_RETURN_IF_ERROR(copies_.BeginSquares());
   for (uint32_t b : std::views::reverse(graph().first_use)) {
     ENGINE_RETURN_IF_ERROR(FinishGradients(b));

@@ -9,6 +9,10 @@ void StagedCopies::Bind(const StepPlan* plan, Offload* offload) {
   offload_ = offload;
 }
 
+void StagedCopies::NoteTurn(int64_t asked_ns) {
+  offload_->NoteTurn(num_turns_, asked_ns);
+}
+
 void StagedCopies::NoteSquares(uint32_t bucket, int64_t asked_ns) {
   if (OffloadsGradients(bucket)) offload_->NoteArrival(bucket, asked_ns);
 }
@@ -18,7 +22,7 @@ void StagedCopies::NoteUpdate(uint32_t bucket, int64_t asked_ns) {
 }
 
 Status StagedCopies::BeginStep() {
-  num_stored_ = num_squared_ = num_gradients_ = num_states_ = 0;
+  num_turns_ = num_squared_ = num_gradients_ = num_states_ = 0;
   for (uint32_t i = 0; i < plan_->layout().staging_slots; ++i) {
     ENGINE_RETURN_IF_ERROR(Fetch(i));
   }
@@ -27,21 +31,26 @@ Status StagedCopies::BeginStep() {
 
 // In the order of the graph, in which each comes behind its reduction, before
 // the next pass: no launch that it needs waits for what is called later.
-Status StagedCopies::StoreGradients(uint64_t num_passes) {
-  const std::vector<GradientStore>& stores = graph().gradient_stores;
-  for (; num_stored_ < stores.size(); ++num_stored_) {
-    if (stores[num_stored_].pass >= num_passes) break;
-    const uint32_t b = stores[num_stored_].bucket;
-    ENGINE_RETURN_IF_ERROR(
-        offload_->StoreGradients(b, ops_->CostOf(Ids(b).store_gradients)));
-  }
-  return Status();
+Status StagedCopies::EndTurn() {
+  const std::vector<GradientTurn>& turns = graph().gradient_turns;
+  const size_t index = num_turns_++;
+  const GradientTurn& turn = turns[index];
+  ENGINE_RETURN_IF_ERROR(offload_->StoreTurn(index, ops_->CostOf(turn.store)));
+  if (turn.fetches_for == kNoId) return Status();
+  return offload_->FetchTurn(turn.fetches_for,
+                             ops_->CostOf(turns[turn.fetches_for].fetch));
+}
+
+const GradientTurn* StagedCopies::NextTurn(uint64_t num_passes) const {
+  const std::vector<GradientTurn>& turns = graph().gradient_turns;
+  if (num_turns_ == turns.size()) return nullptr;
+  const GradientTurn& next = turns[num_turns_];
+  return next.num_passes > num_passes ? nullptr : &next;
 }
 
 // ---- Squares ----------------------------------------------------------------
 
 Status StagedCopies::BeginSquares() {
-  ENGINE_RETURN_IF_ERROR(StoreGradients(graph().passes.size()));
   for (uint32_t i = 0; i < plan_->layout().gradient_slots; ++i) {
     ENGINE_RETURN_IF_ERROR(FetchSquares(i));
   }
@@ -65,7 +74,6 @@ Status StagedCopies::FetchSquares(size_t index) {
 // The squares leave what is stepped first in the slots.
 Status StagedCopies::BeginUpdate(bool has_squares) {
   if (has_squares) return Status();
-  ENGINE_RETURN_IF_ERROR(StoreGradients(graph().passes.size()));
   for (uint32_t i = 0; i < plan_->layout().gradient_slots; ++i) {
     ENGINE_RETURN_IF_ERROR(FetchGradients(i));
   }

@@ -28,9 +28,12 @@ class StagedCopies {
 
   // A step begins: fetches the state of the buckets that are stepped first.
   Status BeginStep();
-  // So many passes are over: gradients that are complete go to their pool.
-  Status StoreGradients(uint64_t num_passes);
-  // All passes are over. Then the squares of all buckets come, last first.
+  // The first turn of gradients in their slots that has not ended and that
+  // comes when so many passes are over; null: none. EndTurn(): they are in the
+  // slot, go to their pool from there, and the sum that is next in it comes.
+  const GradientTurn* NextTurn(uint64_t num_passes) const;
+  Status EndTurn();
+  // All turns have ended. Then the squares of all buckets come, last first.
   Status BeginSquares();
   Status AfterSquares(uint32_t bucket);
   // The optimizer comes, after the squares or without any, bucket by bucket.
@@ -38,8 +41,9 @@ class StagedCopies {
   Status AfterUpdate(uint32_t bucket);
 
   int64_t Now() const { return offload_ == nullptr ? 0 : offload_->Now(); }
-  // The squares of a bucket, or the optimizer, got to it at `asked_ns`, and now
-  // have what they read.
+  // What adds in the next turn, the squares of a bucket, or the optimizer, got
+  // to it at `asked_ns`, and now have what they read.
+  void NoteTurn(int64_t asked_ns);
   void NoteSquares(uint32_t bucket, int64_t asked_ns);
   void NoteUpdate(uint32_t bucket, int64_t asked_ns);
 
@@ -61,10 +65,10 @@ class StagedCopies {
   const StepPlan* plan_ = nullptr;
   Offload* offload_ = nullptr;
 
-  // How far the step is: gradients that are stored, in the order of the graph;
+  // How far the step is: turns that have ended, in the order of the graph;
   // buckets whose offloaded gradients were squared and stepped; those whose
   // state was.
-  size_t num_stored_ = 0;
+  size_t num_turns_ = 0;
   size_t num_squared_ = 0;
   size_t num_gradients_ = 0;
   size_t num_states_ = 0;

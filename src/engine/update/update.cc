@@ -95,15 +95,30 @@ Status Update::SetState(const LossScale& state) {
 
 // ---- The step ---------------------------------------------------------------
 
-Status Update::Accumulate(uint32_t bucket, commsched_op_id_t op, bool first) {
+Status Update::Accumulate(uint32_t bucket, commsched_op_id_t op, bool first,
+                          uint32_t micro_batch) {
   const BucketMemory& memory = spec_.state->bucket(bucket);
-  const Precision& precision = plan_->spec().precision;
   const auto combine = first ? &Kernels::Convert : &Kernels::Add;
   return spec_.ops->Run(op, [&] {
-    return (kernels_.*combine)(memory.of(BufferKind::kShard).data(), kSumDType,
-                               memory.my_summand, precision.reduced,
-                               plan_->ShardCount(bucket));
+    return (kernels_.*combine)(
+        memory.my_gradients, kSumDType, memory.summand_of(micro_batch),
+        plan_->spec().precision.reduced, plan_->ShardCount(bucket));
   });
+}
+
+Status Update::TakeTurns(uint64_t num_passes, bool adds) {
+  for (const GradientTurn* turn = copies_.NextTurn(num_passes);
+       turn != nullptr && (adds || !turn->adds);
+       turn = copies_.NextTurn(num_passes)) {
+    if (turn->adds) {
+      const int64_t asked_ns = copies_.Now();
+      ENGINE_RETURN_IF_ERROR(Accumulate(turn->bucket, turn->accumulate,
+                                        turn->first, turn->micro_batch));
+      copies_.NoteTurn(asked_ns);
+    }
+    ENGINE_RETURN_IF_ERROR(copies_.EndTurn());
+  }
+  return Status();
 }
 
 Status Update::CheckArgs(const commsched_engine_update_args_t& args) const {
@@ -152,7 +167,8 @@ Status Update::Step(uint64_t step, const commsched_engine_update_args_t& args) {
   if (!values_are_late_ || plan_->spec().gathers_rates()) {
     SetAgreedValues(args, &values_);
   }
-  if (needs_norm) ENGINE_RETURN_IF_ERROR(SendSums());
+  ENGINE_RETURN_IF_ERROR(needs_norm ? SendSums()
+                                    : TakeTurns(graph().passes.size()));
   if (plan_->spec().has_flags()) {
     ENGINE_RETURN_IF_ERROR(spec_.ops->Run(
         graph().set_flags, [&] { return flags_.Set(kernels_); }));

@@ -68,12 +68,13 @@ class Update {
   Status Begin();
   // This rank has a gradient of `parameter` in the step.
   void NoteGradient(uint32_t parameter) { flags_.NoteGradient(parameter); }
-  // So many passes are over: offloaded gradients that are complete leave.
-  Status StoreGradients(uint64_t num_passes) {
-    return copies_.StoreGradients(num_passes);
-  }
-  // Adds the reduced gradients of a micro-batch.
-  Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
+  // So many passes are over: the turns of offloaded gradients that have come.
+  // Unless it `adds`, which waits for reductions, up to the first that does.
+  Status TakeTurns(uint64_t num_passes, bool adds = true);
+  // Adds the reduced gradients of a micro-batch, which only offloaded ones keep
+  // apart from those of others.
+  Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first,
+                    uint32_t micro_batch = 0);
   // Whether a step can be updated with `args`, which no failure changes.
   Status CheckArgs(const commsched_engine_update_args_t& args) const;
   // The norm of a step that is not updated yet.

@@ -58,6 +58,8 @@ class StepBuilder : private BuilderPart {
   // ends, only of buckets with offloaded gradients.
   Status AddReductions(bool ends_micro_batch);
   Status AddReduction(uint32_t bucket, uint32_t window);
+  // Turns that add to offloaded gradients, and have come.
+  Status AddTurns();
   Status AddAccumulations(const Pass& pass, PassOps& ops);
   Status AddAccumulation(uint32_t bucket, uint32_t window,
                          commsched_op_id_t* out_op);
@@ -74,11 +76,9 @@ class StepBuilder : private BuilderPart {
   commsched_access_t Reduced(uint32_t bucket, uint32_t window,
                              commsched_access_mode_t mode) const {
     const BucketIds& ids = out_.buckets[bucket];
-    if (!at_once(bucket) ||
-        (window == 0 && !spec_.adds_first(layout_.buckets[bucket]))) {
-      return ReducedGradients(bucket, mode);
-    }
-    const commsched_buffer_id_t summand = ids.of(BufferKind::kSummand);
+    if (!IsAdded(bucket, window)) return ReducedGradients(bucket, mode);
+    const commsched_buffer_id_t summand =
+        ids.of(BufferKind::kSummand, WindowsOf(bucket)[window].micro_batch);
     return summand != kNoId ? Access(summand, mode)
                             : Part(ids.of(BufferKind::kGradients), mode);
   }
@@ -87,6 +87,17 @@ class StepBuilder : private BuilderPart {
   }
   const std::vector<Window>& WindowsOf(uint32_t bucket) const {
     return windows_[bucket].all();
+  }
+  // What is added to gradients that stay in memory.
+  bool adds_in_memory(uint32_t bucket) const {
+    return at_once(bucket) &&
+           !spec_.offloads_gradients_of(layout_.buckets[bucket]);
+  }
+  // Whether what the reduction of a window leaves is added to a sum, or makes
+  // one; else it is what is stepped with, or the sum so far.
+  bool IsAdded(uint32_t bucket, uint32_t window) const {
+    return at_once(bucket) &&
+           (window > 0 || spec_.adds_first(layout_.buckets[bucket]));
   }
   // Whether a window is followed by a reduction.
   bool IsReduced(uint32_t bucket, uint32_t window) const {

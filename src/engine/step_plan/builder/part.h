@@ -51,7 +51,7 @@ class BuilderPart {
       commsched_access_t access =
           Access(out_.gradient_staging[ids.gradient_slot], mode);
       access.region = COMMSCHED_RANGE;
-      access.count = ShardCount(bucket);
+      access.count = spec_.slot_count(layout_.buckets[bucket]);
       return access;
     }
     const commsched_buffer_id_t shard = ids.of(BufferKind::kShard);

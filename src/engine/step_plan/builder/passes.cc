@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/step_plan/builder/builder.h"
+#include "engine/step_plan/builder/gradient_turns.h"
 
 namespace commsched::engine {
 
@@ -65,17 +66,23 @@ Status StepBuilder::AddBuffers() {
 }
 
 // One of each row of the bucket's table, or one for each micro-batch; of a
-// single one the name does not say which.
+// single one the name does not say which. A reduction into a slot has nothing
+// that is added there.
 Status StepBuilder::AddBucketBuffers(uint32_t bucket) {
   for (const BucketBuffer& row :
        BuffersOfBucket(spec_, layout_.buckets[bucket])) {
     const std::string name = Indexed(row.name, bucket);
     for (uint32_t mb = 0; mb < (row.by_micro_batch ? spec_.micro_batches : 1);
          ++mb) {
+      commsched_buffer_id_t& id =
+          out_.buckets[bucket].all(row.kind).emplace_back(kNoId);
+      if (row.kind == BufferKind::kSummand && row.by_micro_batch &&
+          !IsAdded(bucket, windows_[bucket].IndexOf(mb))) {
+        continue;
+      }
       ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
           row.by_micro_batch ? Indexed(name.c_str(), mb) : name, row.dtype,
-          row.ownership, row.count,
-          &out_.buckets[bucket].all(row.kind).emplace_back()));
+          row.ownership, row.count, &id));
     }
   }
   return Status();
@@ -83,19 +90,21 @@ Status StepBuilder::AddBucketBuffers(uint32_t bucket) {
 
 Status StepBuilder::AddPasses() {
   out_.passes = passes_;
+  out_.gradient_turns = FindGradientTurns(spec_, layout_, windows_, out_);
   for (uint32_t i = 0; i < passes_.size(); ++i) {
     const Pass& pass = passes_[i];
     const bool ends_micro_batch =
         i + 1 == passes_.size() ||
         passes_[i + 1].micro_batch != pass.micro_batch;
     ENGINE_RETURN_IF_ERROR(AddGathers(i));
+    ENGINE_RETURN_IF_ERROR(AddTurns());
     PassOps ops;
     ENGINE_RETURN_IF_ERROR(AddAccumulations(pass, ops));
     ENGINE_RETURN_IF_ERROR(AddPass(pass, ops));
     out_.pass_ops.push_back(std::move(ops));
     ENGINE_RETURN_IF_ERROR(AddReductions(ends_micro_batch));
   }
-  return Status();
+  return AddTurns();
 }
 
 // Those that go out once `launch` passes have ended.

@@ -72,12 +72,32 @@ Status StagingBuilder::AddStore(uint32_t bucket) {
 
 // ---- Gradients --------------------------------------------------------------
 
-Status StagingBuilder::AddGradientStore(uint32_t bucket, uint32_t pass) {
-  out_.gradient_stores.push_back({bucket, pass});
-  return AddCopy(Indexed("store_gradients", bucket),
-                 ReducedGradients(bucket, COMMSCHED_READ),
-                 SizeOf(spec_.precision.reduced), kNoId,
-                 &out_.buckets[bucket].store_gradients);
+GradientTurn* StagingBuilder::NextTurn() {
+  return next_turn_ == out_.gradient_turns.size()
+             ? nullptr
+             : &out_.gradient_turns[next_turn_];
+}
+
+// The sum that is next in the slot is fetched as soon as that is free.
+Status StagingBuilder::AddTurnCopies() {
+  GradientTurn& turn = out_.gradient_turns[next_turn_++];
+  const auto name = [&](const char* of, const GradientTurn& each) {
+    const std::string name = Indexed(of, each.bucket);
+    return layout_.buckets[each.bucket].reduced_at_once
+               ? Indexed(name.c_str(), each.micro_batch)
+               : name;
+  };
+  ENGINE_RETURN_IF_ERROR(AddCopy(name("store_gradients", turn),
+                                 ReducedGradients(turn.bucket, COMMSCHED_READ),
+                                 SizeOf(spec_.precision.reduced), kNoId,
+                                 &turn.store));
+  out_.buckets[turn.bucket].store_gradients = turn.store;
+  if (turn.fetches_for == kNoId) return Status();
+  GradientTurn& next = out_.gradient_turns[turn.fetches_for];
+  return AddCopy(name("fetch_sum", next),
+                 ReducedGradients(next.bucket, COMMSCHED_WRITE),
+                 SizeOf(spec_.precision.reduced),
+                 out_.buckets[next.bucket].store_gradients, &next.fetch);
 }
 
 // The squares come in the opposite order of the steps, so that what is left in

@@ -22,9 +22,11 @@ class StagingBuilder : private BuilderPart {
   Status AddFirstFetches();
   // Call it after the step of the bucket at `index` in StepGraph::staged.
   Status AddCopies(size_t index);
-  // After the reduction of a bucket with offloaded gradients, which `pass` is
-  // the last to add to.
-  Status AddGradientStore(uint32_t bucket, uint32_t pass);
+  // The first turn of StepGraph::gradient_turns whose copies were not added;
+  // null: there is none.
+  GradientTurn* NextTurn();
+  // Its gradients are in their slot.
+  Status AddTurnCopies();
   // Those that the squares of the bucket at `index` wait for, from the end of
   // StepGraph::staged_gradients; and of the bucket there, for the optimizer.
   Status AddSquaresFetch(size_t index);
@@ -42,6 +44,8 @@ class StagingBuilder : private BuilderPart {
   Status AddCopy(const std::string& name, const commsched_access_t& access,
                  uint64_t element_bytes, commsched_op_id_t after,
                  commsched_op_id_t* out_op);
+
+  size_t next_turn_ = 0;  // In StepGraph::gradient_turns.
 };
 
 }  // namespace commsched::engine

@@ -29,9 +29,8 @@ Status StepBuilder::AddReductions(bool ends_micro_batch) {
          ++window) {
       if (!IsReduced(b, window)) continue;
       ENGINE_RETURN_IF_ERROR(AddReduction(b, window));
-      if (!offloads) continue;
-      ENGINE_RETURN_IF_ERROR(
-          staging_.AddGradientStore(b, WindowsOf(b)[window].last));
+      if (!offloads || IsAdded(b, window)) continue;
+      ENGINE_RETURN_IF_ERROR(staging_.AddTurnCopies());
     }
   }
   return Status();
@@ -51,13 +50,26 @@ Status StepBuilder::AddReduction(uint32_t bucket, uint32_t window) {
   return writer_.AddCollective(name, reduction);
 }
 
+Status StepBuilder::AddTurns() {
+  for (GradientTurn* turn = staging_.NextTurn();
+       turn != nullptr && turn->num_passes == position();
+       turn = staging_.NextTurn()) {
+    const uint32_t b = turn->bucket;
+    turn->summand = out_.buckets[b].of(BufferKind::kSummand, turn->micro_batch);
+    ENGINE_RETURN_IF_ERROR(AddAccumulation(
+        b, windows_[b].IndexOf(turn->micro_batch), &turn->accumulate));
+    ENGINE_RETURN_IF_ERROR(staging_.AddTurnCopies());
+  }
+  return Status();
+}
+
 // Adds up what the window before has left, for buckets that `pass` is the first
 // to touch again or, where a window begins before the last one ends, before it
 // ends itself. The first window's reduction has nothing to add to.
 Status StepBuilder::AddAccumulations(const Pass& pass, PassOps& ops) {
   if (!AddsGradients(pass.kind)) return Status();
   for (uint32_t b : layout_.module_buckets[pass.module]) {
-    if (!at_once(b)) continue;
+    if (!adds_in_memory(b)) continue;
     const uint32_t window = windows_[b].IndexOf(pass.micro_batch);
     if (window == 0) continue;
     const Window& at = WindowsOf(b)[window];
@@ -142,7 +154,7 @@ Status StepBuilder::AddAccumulation(uint32_t bucket, uint32_t window,
 }
 
 Status StepBuilder::AddLastAccumulation(uint32_t bucket) {
-  if (!at_once(bucket)) return Status();
+  if (!adds_in_memory(bucket)) return Status();
   return AddAccumulation(bucket,
                          static_cast<uint32_t>(WindowsOf(bucket).size()) - 1,
                          &out_.buckets[bucket].accumulate);

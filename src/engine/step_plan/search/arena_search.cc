@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/step_plan/accumulation.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/search/step_needs.h"
 
@@ -12,7 +13,7 @@ namespace {
 // For how many passes after its last backward a bucket's gradients are counted
 // as alive where no limit is given. With fewer, backward waits for reductions
 // on a slow link. With more, stage 3 would take as much memory as stage 2.
-constexpr uint32_t kReductionOpsAlone = 3;
+constexpr uint32_t kReductionOpsAlone = kReductionPasses;
 constexpr uint32_t kReductionOpsBesideGathers = 2;
 
 class Search {

@@ -15,8 +15,9 @@ void AddAlive(size_t first, size_t last, uint64_t bytes, LiveNeeds* needs) {
   for (size_t i = first; i < end; ++i) needs->other_bytes[i] += bytes;
 }
 
-// Adds the gradients of a bucket: those that backward adds to, their sum, and
-// the copy that travels. `backwards` are the passes that add up in one place.
+// Adds the gradients of a bucket: those that backward adds to, their sum, the
+// copy that travels, and what is to be added to an offloaded sum. `backwards`
+// are the passes that add up in one place.
 void AddGradients(const StepSpec& spec, const Bucket& bucket,
                   const std::vector<Window>& backwards, uint32_t reduction_ops,
                   LiveNeeds* needs) {
@@ -35,6 +36,14 @@ void AddGradients(const StepSpec& spec, const Bucket& bucket,
       continue;
     }
     AddAlive(window.last, window.last + reduction_ops, sent->bytes(), needs);
+  }
+  if (bucket.reduced_at_once && spec.offloads_gradients_of(bucket)) {
+    for (const Window& window : backwards) {
+      if (&window == &backwards.front() && !spec.adds_first(bucket)) continue;
+      AddAlive(window.last, window.last + kReductionPasses,
+               bucket.count / spec.num_shards() * SizeOf(precision.reduced),
+               needs);
+    }
   }
   if (sum == nullptr) return;
   AddAlive(backwards.front().last,
