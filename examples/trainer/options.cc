@@ -267,6 +267,9 @@ void DeclareSchedule(const Flags& flag, Options& o) {
        "copied in and out beside compute and communication");
   flag("--offload-staging-bytes", o.offload_staging_bytes,
        "Most memory for such state on its way; 0: for two buckets");
+  flag(
+      "--offload-gradients", o.offload_gradients_dir,
+      "The same of reduced gradients, until the optimizer, with --zero 2 or 3");
   flag.Add("--schedule", "TEXT", "overlap",
            "overlap, or serial: no communication beside compute",
            [&o](const std::string& text) {

@@ -62,6 +62,7 @@ struct Options {
   uint64_t accumulate_bytes = 0;  // 0: no limit.
   std::string offload_dir;        // Empty: the optimizer's state is memory.
   uint64_t offload_staging_bytes = 0;  // 0: two buckets.
+  std::string offload_gradients_dir;   // Empty: reduced ones are memory.
   uint64_t edge_bytes = 0;  // 0: first and last bucket like the others.
   uint64_t partition_bytes = 0;
   std::string priority = "auto";  // "auto", "off" or "on".

@@ -73,6 +73,11 @@ absl::Status CheckPairs(const Options& o) {
       {o.offload_staging_bytes > 0 && o.offload_dir.empty(),
        is("--offload-staging-bytes", o.offload_staging_bytes,
           "it goes with --offload-optimizer")},
+      {!o.offload_gradients_dir.empty() && o.zero < 2,
+       is("--offload-gradients",
+          absl::StrCat("'", o.offload_gradients_dir, "'"),
+          absl::StrCat("it goes with --zero 2 or 3, which is ", o.zero)
+              .c_str())},
       {o.max_live_bytes > 0 && o.zero != 3,
        is("--max-live-bytes", o.max_live_bytes, stage.c_str())},
       {o.persist_below > 0 && o.zero != 3,

@@ -112,6 +112,10 @@ absl::Status Rank::CreateHandles() {
     TRAINER_CALL(
         commsched_file_pool_create(options_.offload_dir.c_str(), Out(pool_)));
   }
+  if (!options_.offload_gradients_dir.empty()) {
+    TRAINER_CALL(commsched_file_pool_create(
+        options_.offload_gradients_dir.c_str(), Out(gradient_pool_)));
+  }
   return absl::OkStatus();
 }
 
@@ -155,6 +159,7 @@ absl::Status Rank::PlanSteps() {
     options.offloads = 1;
     options.offload_staging_bytes = options_.offload_staging_bytes;
   }
+  options.offloads_gradients = gradient_pool_ != nullptr ? 1 : 0;
   commsched_step_plan_role_t role = commsched_step_plan_role_init();
   role.model = model_.get();
   role.num_ranks = static_cast<int32_t>(options_.ranks);
@@ -199,6 +204,11 @@ absl::Status Rank::CreateEngine() {
   if (pool_ != nullptr) {
     pool = commsched_file_pool_table(pool_.get());
     desc.optimizer_pool = &pool;
+  }
+  commsched_pool_t gradient_pool = commsched_pool_init();
+  if (gradient_pool_ != nullptr) {
+    gradient_pool = commsched_file_pool_table(gradient_pool_.get());
+    desc.gradient_pool = &gradient_pool;
   }
   commsched_engine_t* engine = nullptr;
   TRAINER_CALL(commsched_engine_create(&desc, &engine));

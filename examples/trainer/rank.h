@@ -126,8 +126,9 @@ class Rank {
   Handle<commsched_group_t, commsched_group_destroy> group_;
   Handle<commsched_group_t, commsched_group_destroy> sequence_group_;
   Handle<commsched_trace_t, commsched_trace_destroy> trace_;
-  Handle<commsched_file_pool_t, commsched_file_pool_destroy>
-      pool_;  // Of the optimizer's state, if that is offloaded.
+  // Of the optimizer's state and of gradients, if these are offloaded.
+  Handle<commsched_file_pool_t, commsched_file_pool_destroy> pool_;
+  Handle<commsched_file_pool_t, commsched_file_pool_destroy> gradient_pool_;
   Handle<commsched_model_t, commsched_model_destroy> model_;
   Handle<commsched_step_plan_t, commsched_step_plan_destroy> step_plan_;
   SequenceAttention attention_;

@@ -158,10 +158,11 @@ void AddOptional(const Report& report, Table* table) {
     table->Add("live buckets, measured", "%s of %s",
                FormatBytes(report.peak_live_bytes), FormatBytes(e.arena_bytes));
   }
-  if (e.offloaded_bytes > 0) {
+  if (e.offloaded_bytes + e.offloaded_gradient_bytes > 0) {
     table->Add(
         "offloaded per rank", "%s by way of %s; copies %s per step, %s exposed",
-        FormatBytes(e.offloaded_bytes), FormatBytes(e.staging_bytes),
+        FormatBytes(e.offloaded_bytes + e.offloaded_gradient_bytes),
+        FormatBytes(e.staging_bytes + e.gradient_staging_bytes),
         FormatSeconds(report.copy_s), FormatSeconds(report.copy_exposed_s));
   }
   if (report.options.micro_batches > 1) {
@@ -296,6 +297,7 @@ std::string FormatJson(const Report& report) {
       {"ratio_to_lower_bound", report.ratio_to_lower_bound()},
       {"offloaded_bytes", engine.offloaded_bytes},
       {"staging_bytes", engine.staging_bytes},
+      {"offloaded_gradient_bytes", engine.offloaded_gradient_bytes},
       {"copy_s", report.copy_s},
       {"copy_exposed_s", report.copy_exposed_s},
       {"loss_scale", report.loss_scale},

@@ -173,6 +173,7 @@ absl::Status Run::CheckOutputs() const {
       {"--trace", options_.trace_dir},
       {"--save", options_.save_dir},
       {"--offload-optimizer", options_.offload_dir},
+      {"--offload-gradients", options_.offload_gradients_dir},
       {"--flight-record", options_.flight_dir}};
   for (const auto& [flag, path] : folders) {
     if (!path.empty()) TRAINER_RETURN_IF_ERROR(CheckFolder(flag, path));

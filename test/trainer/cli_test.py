@@ -14,7 +14,7 @@ overlap_pct launches_per_step collectives_per_step peak_bytes_in_flight
 cap_bytes peak_bytes_per_rank lower_bound_s ratio_to_lower_bound weights_sha256
 exposed_mean_s exposed_by predicted_step_s peak_model_state_bytes
 due_model_state_bytes arena_bytes micro_batches accumulated_bytes peak_live_bytes loss_scale skipped_steps
-offloaded_bytes staging_bytes copy_s copy_exposed_s
+offloaded_bytes staging_bytes offloaded_gradient_bytes copy_s copy_exposed_s
 """.split()
 
 
@@ -44,7 +44,8 @@ class CliTest(unittest.TestCase):
                      "persist-below accumulate-bytes optimizer layers sp "
                      "sp-chunks sp-blocking sp-dtype kv-heads dtype "
                      "reduce-dtype loss-scale recompute "
-                     "offload-optimizer offload-staging-bytes timeout allow-nan "
+                     "offload-optimizer offload-staging-bytes "
+                     "offload-gradients timeout allow-nan "
                      "version").split():
             self.assertIn("--" + flag, done.stdout)
 
@@ -73,7 +74,8 @@ class CliTest(unittest.TestCase):
 
     def test_an_empty_value_is_a_usage_error(self):
         for flag in ("--save", "--resume", "--export", "--trace", "--data",
-                     "--link", "--bucket-bytes", "--offload-optimizer"):
+                     "--link", "--bucket-bytes", "--offload-optimizer",
+                     "--offload-gradients"):
             with self.subTest(flag):
                 self.expect_usage_error([flag, ""], flag, "''")
 
@@ -86,6 +88,11 @@ class CliTest(unittest.TestCase):
         self.expect_usage_error(["--offload-staging-bytes", "1MiB"],
                                 "--offload-staging-bytes is 1048576",
                                 "--offload-optimizer")
+
+    def test_offloaded_gradients_go_with_shards_of_them(self):
+        self.expect_usage_error(["--zero", 1, "--offload-gradients", "pool"],
+                                "--offload-gradients is 'pool'",
+                                "--zero 2 or 3, which is 1")
 
     def test_a_type_of_exchanges_goes_with_shared_sequences(self):
         self.expect_usage_error(["--sp-dtype", "bf16"],
