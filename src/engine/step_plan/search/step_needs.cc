@@ -37,11 +37,11 @@ void AddGradients(const StepSpec& spec, const Bucket& bucket,
     }
     AddAlive(window.last, window.last + reduction_ops, sent->bytes(), needs);
   }
-  if (bucket.reduced_at_once && spec.offloads_gradients_of(bucket)) {
+  const BucketBuffer* const summand = FindBuffer(rows, BufferKind::kSummand);
+  if (summand != nullptr && summand->ownership == COMMSCHED_OWNED) {
     for (const Window& window : backwards) {
       if (&window == &backwards.front() && !spec.adds_first(bucket)) continue;
-      AddAlive(window.last, window.last + kReductionPasses,
-               bucket.count / spec.num_shards() * SizeOf(precision.reduced),
+      AddAlive(window.last, window.last + kReductionPasses, summand->bytes(),
                needs);
     }
   }
