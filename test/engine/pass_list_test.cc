@@ -13,6 +13,7 @@
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
 #include "test/engine/pass_calls.h"
+#include "test/engine/pass_lists.h"
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
@@ -22,126 +23,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kModules = 4;
-constexpr uint32_t kWindow = 4;  // Micro-batches.
-
-using PassList = std::vector<commsched_pass_t>;
-
-void AddAll(commsched_pass_kind_t kind, uint32_t micro_batch, PassList* list) {
-  const bool reversed = kind != COMMSCHED_FORWARD && kind != COMMSCHED_NO_GRAD;
-  for (uint32_t i = 0; i < kModules; ++i) {
-    list->push_back({kind, reversed ? kModules - 1 - i : i, micro_batch, 0});
-  }
-}
-
-PassList AsByDefault() {
-  PassList list;
-  for (uint32_t mb = 0; mb < kWindow; ++mb) {
-    AddAll(COMMSCHED_FORWARD, mb, &list);
-    AddAll(COMMSCHED_BACKWARD, mb, &list);
-  }
-  return list;
-}
-
-PassList GPipe() {
-  PassList list;
-  for (uint32_t mb = 0; mb < kWindow; ++mb) {
-    AddAll(COMMSCHED_FORWARD, mb, &list);
-  }
-  for (uint32_t mb = 0; mb < kWindow; ++mb) {
-    AddAll(COMMSCHED_BACKWARD, mb, &list);
-  }
-  return list;
-}
-
-// As the first of two stages: a backward follows once two forwards are ahead.
-PassList OneForwardOneBackward() {
-  PassList list;
-  AddAll(COMMSCHED_FORWARD, 0, &list);
-  for (uint32_t mb = 1; mb < kWindow; ++mb) {
-    AddAll(COMMSCHED_FORWARD, mb, &list);
-    AddAll(COMMSCHED_BACKWARD, mb - 1, &list);
-  }
-  AddAll(COMMSCHED_BACKWARD, kWindow - 1, &list);
-  return list;
-}
-
-// Weights' halves wait until the next micro-batch has had its first half.
-PassList ZeroBubble() {
-  PassList list;
-  for (uint32_t mb = 0; mb < kWindow; ++mb) {
-    AddAll(COMMSCHED_FORWARD, mb, &list);
-    AddAll(COMMSCHED_BACKWARD_INPUT, mb, &list);
-    if (mb > 0) AddAll(COMMSCHED_BACKWARD_WEIGHT, mb - 1, &list);
-  }
-  AddAll(COMMSCHED_BACKWARD_WEIGHT, kWindow - 1, &list);
-  return list;
-}
-
-// A loss over all micro-batches, from results that are kept without what a
-// backward needs.
-PassList CachedGradients() {
-  PassList list;
-  for (uint32_t mb = 0; mb < kWindow; ++mb) {
-    AddAll(COMMSCHED_NO_GRAD, mb, &list);
-  }
-  for (const commsched_pass_t& pass : AsByDefault()) list.push_back(pass);
-  return list;
-}
-
-// Module by module, so that the backwards of all micro-batches lie between the
-// first and the last that a bucket of several modules has.
-PassList ModuleByModule() {
-  PassList list;
-  for (uint32_t mb = 0; mb < kWindow; ++mb) {
-    AddAll(COMMSCHED_FORWARD, mb, &list);
-  }
-  for (uint32_t m = kModules; m-- > 0;) {
-    for (uint32_t mb = 0; mb < kWindow; ++mb) {
-      list.push_back({COMMSCHED_BACKWARD, m, mb, 0});
-    }
-  }
-  return list;
-}
-
-PassList Recomputing() {
-  PassList list;
-  for (uint32_t mb = 0; mb < kWindow; ++mb) {
-    AddAll(COMMSCHED_FORWARD, mb, &list);
-    for (uint32_t m = kModules; m-- > 0;) {
-      if (m > 0) list.push_back({COMMSCHED_RECOMPUTE, m, mb, 0});
-      list.push_back({COMMSCHED_BACKWARD, m, mb, 0});
-    }
-  }
-  return list;
-}
-
-struct Schedule {
-  const char* name;
-  PassList (*list)();
-};
-
-constexpr Schedule kSchedules[] = {
-    {"AsByDefault", AsByDefault},
-    {"GPipe", GPipe},
-    {"OneForwardOneBackward", OneForwardOneBackward},
-    {"ZeroBubble", ZeroBubble},
-    {"CachedGradients", CachedGradients},
-    {"ModuleByModule", ModuleByModule},
-    {"Recomputing", Recomputing}};
-
 ToyRun ListRun(uint32_t stage, int32_t ranks, uint64_t accumulate_bytes) {
   ToyRun run;
   run.ranks = ranks;
   run.steps = 2;
   run.options.zero_stage = stage;
-  run.options.micro_batches = kWindow;
+  run.options.micro_batches = kListWindow;
   run.options.bucket_bytes = 4096;
   run.options.accumulate_bytes = accumulate_bytes;
   return run;
 }
 
-class PassListRunTest : public ::testing::TestWithParam<Schedule> {
+class PassListRunTest : public ::testing::TestWithParam<PassSchedule> {
  protected:
   // Gradients that are reduced in each micro-batch are added in one order
   // whatever the passes, and so are those of parameters that one module uses:
@@ -297,7 +190,7 @@ TEST(PassListTest, ModulesOfAListCanBeLeftOut) {
     };
     const ToyResult expected = RunToy(run);
     ASSERT_EQ(expected.error, "");
-    for (const Schedule& schedule : kSchedules) {
+    for (const PassSchedule& schedule : kSchedules) {
       SCOPED_TRACE(schedule.name);
       run.passes = schedule.list();
       const ToyResult result = RunToy(run);
@@ -488,7 +381,7 @@ TEST(PassListErrorTest, APassOutOfItsOrderIsRefused) {
     std::string message = toy.Build();
     commsched_engine_t* engine = toy.engine();
     EXPECT_EQ(commsched_engine_step_begin(engine, nullptr), COMMSCHED_OK);
-    for (uint32_t m = 0; m < kModules; ++m) {
+    for (uint32_t m = 0; m < kListModules; ++m) {
       EXPECT_EQ(ForwardBegin(engine, m, 0), COMMSCHED_OK);
       EXPECT_EQ(ForwardEnd(engine, m, 0), COMMSCHED_OK);
     }
