@@ -235,11 +235,23 @@ COMMSCHED_API commsched_status_t commsched_engine_create(
 COMMSCHED_API void commsched_engine_destroy(commsched_engine_t* engine);
 
 /// Goes on with another step plan: for passes whose order has changed for good,
-/// other limits of memory, another link. It must be for the same state: the
-/// same modules and parameters in the same buckets, stage, micro-batches,
-/// dtypes and optimizer, whose table stays that of the first plan. Drains;
-/// addresses of gradients may be others afterwards. Collective: all ranks of
-/// the world replan between the same steps.
+/// other limits of memory, another link. It must be for the same state.
+///
+/// Its model may be another one, which differs in its list of passes
+/// (commsched_model_set_passes()) and in hints of cost (`flops`, `priority`)
+/// alone: modules, parameters with all that was said of them, their uses, what
+/// is recomputed, groups, ops, collectives and activations with their addresses
+/// are the same, and were added in the same order.
+///
+/// Of the options these may differ: `max_live_bytes`, `prefetch_bytes`,
+/// `fixed_addresses`, `profile`, `plan` but for `deterministic`, and those that
+/// lead to the same buckets, of which the same accumulate over micro-batches,
+/// with as many slots for what is offloaded. The optimizer's table stays that
+/// of the first plan. A later commsched_engine_record_order() goes by the model
+/// and the options of the last one.
+///
+/// Drains; addresses of gradients may be others afterwards. Collective: all
+/// ranks of the world replan between the same steps.
 ///
 /// Ownership: the plan is kept. Context, groups and trace, of which it makes
 ///            new sessions, must still be there.
@@ -247,8 +259,11 @@ COMMSCHED_API void commsched_engine_destroy(commsched_engine_t* engine);
 /// Blocks:    as commsched_engine_drain(), and until all ranks of the world
 ///            have called, at most `launch_timeout_ns`.
 /// Errors:    INVALID_ARGUMENT     NULL, a plan for another state: names the
-///                                 first difference; nothing has changed then
+///                                 first difference
+///            RESOURCE_EXHAUSTED   more memory than the machine has for all
+///                                 ranks on it; no memory
 ///            FAILED_PRECONDITION  within a step, or while an order is recorded
+///            Nothing has changed then.
 ///            or the session's first failure, and those of
 ///            commsched_session_create(), which are final
 /// Since:     0.3

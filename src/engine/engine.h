@@ -26,6 +26,7 @@
 #include "engine/state/saved_state.h"
 #include "engine/state/state_values.h"
 #include "engine/step_plan/layout.h"
+#include "engine/step_plan/options.h"
 #include "engine/step_plan/planned_role.h"
 #include "engine/step_plan/spec.h"
 #include "engine/step_plan/step_plan.h"
@@ -114,6 +115,7 @@ class Engine {
 
  private:
   // prepare.cc
+  Status CheckFits(const StepPlan& plan) const;
   Status Allocate();
   Status Connect();
   Status StartRecording();
@@ -141,12 +143,13 @@ class Engine {
   Status GatherKind(uint32_t parameter, const std::string& kind, uint32_t root,
                     float* out);
 
-  PlannedRole role_;  // With the plan that runs.
-  // What Replan() was given last, whose options that plan was made with; empty
-  // before its first call.
-  PlannedRole replanned_;
+  PlannedRole role_;  // Of the plan that runs.
 
   // Constant after construction.
+  // What the first plan was made of. That of later ones differs in what only
+  // plans know of: passes, and where gathered buckets lie (CheckSameState()).
+  const std::shared_ptr<const Model> first_model_;
+  const std::shared_ptr<const StepOptions> first_options_;
   const commsched_engine_desc_t desc_;
   const bool on_device_;
   const Kernels kernels_;
@@ -157,11 +160,11 @@ class Engine {
   const std::string flight_path_;         // Empty: none.
   const std::shared_ptr<const Optimizer> kept_optimizer_;
   const Optimizer& optimizer_;  // The same.
-  const StepSpec& spec_;        // Of role_.
+  const StepSpec& spec_;        // Of first_options_.
   const uint32_t group_rank_;
   const std::string slice_;
   const std::vector<commsched_group_t*> groups_;  // Of the model.
-  const Model& model_;                            // Of role_.
+  const Model& model_;                            // The first one.
 
   // Constant after Meet.
   Agreement agreement_;  // Has the context, which the rest is in.

@@ -45,10 +45,14 @@ Status Engine::Prepare() {
     calls_.Record();
   }
   ENGINE_RETURN_IF_ERROR(agreement_.KeepContext());
-  ENGINE_RETURN_IF_ERROR(RankState::CheckFits(
-      spec_, layout(), role_.plan->arena_bytes(),
-      static_cast<uint64_t>(commsched_context_local_size(desc_.context))));
+  ENGINE_RETURN_IF_ERROR(CheckFits(*role_.plan));
   return Allocate();
+}
+
+Status Engine::CheckFits(const StepPlan& plan) const {
+  return RankState::CheckFits(
+      plan.spec(), plan.layout(), plan.arena_bytes(),
+      static_cast<uint64_t>(commsched_context_local_size(desc_.context)));
 }
 
 Status Engine::Allocate() {
@@ -75,16 +79,14 @@ Status Engine::Meet() {
 
 Status Engine::Connect() {
   update_.Bind(role_.plan.get(), offload_.get());
-  ENGINE_RETURN_IF_ERROR(
-      bound_.Connect(role_.plan.get(), offload_.get(), calls_.steps_done()));
   calls_.Bind(role_.plan.get(), offload_.get());
-  return Status();
+  return bound_.Connect(role_.plan.get(), offload_.get(), calls_.steps_done());
 }
 
 // ---- An order that is recorded ----------------------------------------------
 
 Status Engine::RecordOrder() {
-  ENGINE_RETURN_IF_ERROR(OrderRecorder::Check(model_));
+  ENGINE_RETURN_IF_ERROR(OrderRecorder::Check(*role_.model));
   if (!calls_.between_steps()) return calls_.OutOfOrder("record_order");
   ENGINE_RETURN_IF_ERROR(calls_.Drain());
   if (calls_.recording()) return Status();
@@ -103,7 +105,7 @@ Status Engine::StartRecording() {
   spec.context = desc_.context;
   spec.group = desc_.group;
   spec.launch_timeout_ns = desc_.launch_timeout_ns;
-  spec.step = spec_;
+  spec.step = role_.plan->spec();
   spec.memory = &allocator_;
   spec.kernels = &kernels_;
   bool gathers = false;
@@ -127,11 +129,10 @@ Status Engine::Freeze(Sequence sequence) {
     bound_.TakeRecording();
   }
   if (sequence != role_.plan->sequence()) {
-    const StepOptions& options =
-        *(replanned_.options == nullptr ? role_ : replanned_).options;
     std::unique_ptr<const StepPlan> plan;
-    ENGINE_RETURN_IF_ERROR(StepPlan::Build(
-        spec_, model_, options.OfPlan(), layout(), std::move(sequence), &plan));
+    ENGINE_RETURN_IF_ERROR(StepPlan::Build(role_.options->spec(), *role_.model,
+                                           role_.options->OfPlan(), layout(),
+                                           std::move(sequence), &plan));
     role_.plan = std::move(plan);
   }
   return Connect();
@@ -142,13 +143,18 @@ Status Engine::Replan(const PlannedRole& next) {
     return calls_.OutOfOrder("replan");
   }
   ENGINE_RETURN_IF_ERROR(CheckSameState(role_, next));
-  ENGINE_RETURN_IF_ERROR(CheckExchanges(next.model->exchanges(), groups_));
+  ENGINE_RETURN_IF_ERROR(CheckFits(*next.plan));
   ENGINE_RETURN_IF_ERROR(calls_.Drain());
   if (offload_ != nullptr) offload_->Settle();
+  Status allocated = state_.AllocateMissing(*next.plan);
+  if (allocated.ok()) allocated = kernels_.Synchronize();
+  if (!allocated.ok()) {
+    state_.ReleaseUnused(*role_.plan);
+    return allocated;
+  }
   bound_.Drop();
-  replanned_ = next;
-  role_.plan = next.plan;
-  role_.buckets = next.buckets;
+  role_ = next;
+  state_.ReleaseUnused(*role_.plan);
   state_.Bind(*role_.plan);
   return Connect();
 }

@@ -161,6 +161,34 @@ TEST_P(FixedAddressesTest, OfAParameterThereIsOneAndWeightsAreTheSame) {
   }
 }
 
+// An order that is recorded later is planned as the last plan was, whatever the
+// first said of addresses.
+TEST_P(FixedAddressesTest, AreThoseOfTheLastPlanWhenTheOrderIsRecordedAgain) {
+  for (const bool fixed : {false, true}) {
+    ToyRun run = RunInStage(GetParam(), 3);
+    run.options.fixed_addresses = fixed ? 0 : 1;
+    run.order = [](uint32_t step) {
+      return step == 0 ? std::vector<uint32_t>{kEmbed, kBlock0, kBlock1, kHead}
+                       : std::vector<uint32_t>{kHead, kEmbed, kBlock1, kBlock0};
+    };
+    const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
+      RETURN_MESSAGE_IF_ERROR(toy.Build());
+      RETURN_MESSAGE_IF_ERROR(toy.Step(0));
+      RETURN_MESSAGE_IF_ERROR(Replan(toy, run, fixed));
+      RETURN_MESSAGE_IF_ERROR(toy.Step(1));
+      size_t count = 0;
+      RETURN_MESSAGE_IF_ERROR(CountAddresses(toy, &count));
+      if (fixed) {
+        EXPECT_EQ(count, ToyParameters().size());
+      } else if (run.ranks == 2) {  // Of more, all buckets happen to stay.
+        EXPECT_GT(count, ToyParameters().size());
+      }
+      return toy.Step(2);
+    });
+    EXPECT_EQ(error, "");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, FixedAddressesTest, testing::Values(2, 3, 4));
 
 TEST(AddressesErrorsTest, WhileTheOrderIsRecordedThereAreNone) {

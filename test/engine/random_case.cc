@@ -93,6 +93,13 @@ const RecordedOrder* RandomCase::RecordedAt(uint32_t step) const {
   return nullptr;
 }
 
+const RandomReplan* RandomCase::ReplannedAt(uint32_t step) const {
+  for (const RandomReplan& replan : replans) {
+    if (replan.step == step) return &replan;
+  }
+  return nullptr;
+}
+
 std::vector<uint32_t> RandomCase::Order(uint32_t step) const {
   std::vector<uint32_t> modules(model.used.size());
   std::iota(modules.begin(), modules.end(), 0);
@@ -183,7 +190,8 @@ std::string Describe(const RandomCase& c) {
        << c.engine.allow_skipped_modules << ", wrong orders "
        << c.tries_wrong_orders << ", scale " << c.engine.loss_scale
        << ", prefetch " << c.options.prefetch_bytes << ", recomputed "
-       << c.recomputed.size() << ", passes " << c.passes.size() << ", short "
+       << c.recomputed.size() << ", passes " << c.passes.size() << ", replans "
+       << c.replans.size() << ", merge " << c.options.bucket_merge << ", short "
        << c.comes_short << ", cancels " << c.cancels.size() << ", ready "
        << c.options.gradient_ready << ", absent " << c.options.absent_gradients
        << ", recorded " << c.orders.size() << ", dtypes "

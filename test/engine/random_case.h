@@ -90,6 +90,15 @@ struct RandomCancel {
   bool in_backward = false;  // Before that backward instead; for all.
 };
 
+// Another plan, with which the ranks go on before a step: of another model that
+// differs in its list of passes.
+struct RandomReplan {
+  uint32_t step = 0;
+  std::vector<commsched_pass_t> passes;  // As RandomCase::passes.
+  uint64_t prefetch_bytes = 0;
+  uint32_t fixed_addresses = 0;
+};
+
 // A forward or backward of a module: where it is among the forwards.
 struct RandomPass {
   uint32_t position = 0;
@@ -126,6 +135,7 @@ struct RandomCase {
   // The passes of a step, if not those by default. Backwards come micro-batch
   // after micro-batch, in reverse.
   std::vector<commsched_pass_t> passes;
+  std::vector<RandomReplan> replans;
   bool comes_short = false;  // Some ranks have fewer micro-batches in a step.
   std::vector<RandomCancel> cancels;
   RandomExchanges exchanges;
@@ -173,6 +183,8 @@ struct RandomCase {
   bool has_one_result() const;
   // What is recorded before `step`; null: nothing new.
   const RecordedOrder* RecordedAt(uint32_t step) const;
+  // The plan with which the ranks go on before `step`; null: the same.
+  const RandomReplan* ReplannedAt(uint32_t step) const;
   // The modules of a forward of `step`.
   std::vector<uint32_t> Order(uint32_t step) const;
   // What follows the forwards of a micro-batch whose order is `order`.

@@ -125,6 +125,17 @@ class Meetings {
         c.offloads_gradients && at_once;
     counts_["offloaded gradients that add up, 16 bits"] +=
         c.offloads_gradients && at_once && narrow;
+    const bool merged = c.options.bucket_merge == COMMSCHED_BUCKET_MERGE_ON;
+    counts_[stage + ", merged buckets, known bits"] += merged && known;
+    counts_[stage + ", another plan"] += !c.replans.empty();
+    counts_["another list of passes, added up at once"] +=
+        c.options.accumulate_bytes > 0 && c.micro_batches() > 1 &&
+        std::any_of(
+            c.replans.begin(), c.replans.end(),
+            [](const RandomReplan& each) { return !each.passes.empty(); });
+    counts_["another plan, exchanged"] += !c.replans.empty() && exchanged;
+    counts_["another plan, recorded afterwards"] +=
+        !c.replans.empty() && recorded;
     counts_["exchanged on a mesh"] += exchanged && c.exchanges.sp < c.ranks;
     const bool wrong = c.tries_wrong_orders && c.model.used.size() > 2;
     const bool skips = c.engine.allow_skipped_modules != 0;

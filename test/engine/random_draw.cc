@@ -406,24 +406,27 @@ void DrawWrong(Draw& draw, RandomCase& c) {
   }
 }
 
+// Steps within modules and orders that are recorded know no list.
+bool CanHavePasses(const RandomCase& c) {
+  return !c.exchanges.any() && c.orders.empty() && c.recomputed.empty() &&
+         c.wrong == Wrong::kNothing;
+}
+
 // Forwards so many micro-batches ahead of the backwards, and some of them
 // without a backward before.
-void DrawPasses(Draw& draw, RandomCase& c) {
-  if (c.exchanges.any() || !c.orders.empty() || !c.recomputed.empty() ||
-      c.wrong != Wrong::kNothing || !draw.OneIn(3)) {
-    return;
-  }
+std::vector<commsched_pass_t> DrawList(Draw& draw, const RandomCase& c) {
   const auto modules = static_cast<uint32_t>(c.model.used.size());
   const uint32_t window = c.micro_batches();
   const auto ahead = static_cast<uint32_t>(1 + draw.Below(window));
   const bool again = draw.OneIn(2);
   const bool halves = draw.OneIn(3);
+  std::vector<commsched_pass_t> passes;
   const auto add = [&](commsched_pass_kind_t kind, uint32_t mb) {
     for (uint32_t i = 0; i < modules; ++i) {
       const bool reversed = kind != COMMSCHED_NO_GRAD &&
                             kind != COMMSCHED_FORWARD &&
                             kind != COMMSCHED_RECOMPUTE;
-      c.passes.push_back({kind, reversed ? modules - 1 - i : i, mb, 0});
+      passes.push_back({kind, reversed ? modules - 1 - i : i, mb, 0});
     }
   };
   for (uint32_t mb = 0; draw.OneIn(3) && mb < window; ++mb) {
@@ -440,7 +443,36 @@ void DrawPasses(Draw& draw, RandomCase& c) {
     add(COMMSCHED_BACKWARD_INPUT, mb - ahead);
     add(COMMSCHED_BACKWARD_WEIGHT, mb - ahead);
   }
+  return passes;
+}
+
+void DrawPasses(Draw& draw, RandomCase& c) {
+  if (!CanHavePasses(c) || !draw.OneIn(3)) return;
+  c.passes = DrawList(draw, c);
   c.tries_wrong_orders = false;
+}
+
+// What buckets are merged to depends on the passes, and a limit that is too
+// small for them is told before there is an engine.
+void DrawReplans(Draw& draw, RandomCase& c) {
+  if (c.limit() > 0 || c.options.bucket_merge == COMMSCHED_BUCKET_MERGE_ON ||
+      c.wrong != Wrong::kNothing) {
+    return;
+  }
+  // While an order is recorded no plan can take over, and a plan does not have
+  // the order that was.
+  for (uint32_t step = 1; step < c.after_step.size(); ++step) {
+    if (!c.orders.empty() && c.RecordedAt(step) == nullptr) continue;
+    if (!draw.OneIn(4)) continue;
+    RandomReplan replan;
+    replan.step = step;
+    if (CanHavePasses(c) && !draw.OneIn(4)) replan.passes = DrawList(draw, c);
+    if (c.options.zero_stage == 3) {
+      replan.prefetch_bytes = draw.Of<uint64_t>({0, 0, 1, 9000, 40000});
+      replan.fixed_addresses = draw.OneIn(2) ? 1 : 0;
+    }
+    c.replans.push_back(replan);
+  }
 }
 
 // What is sent of a gradient before a step is cancelled depends on the layout,
@@ -493,6 +525,9 @@ RandomCase DrawCase(uint64_t seed) {
   DrawCancelsOfAll(draw, c);
   DrawOptionSets(draw, c);
   DrawMoreOptions(draw, c);
+  c.options.bucket_merge =
+      draw.OneIn(5) ? COMMSCHED_BUCKET_MERGE_ON : COMMSCHED_BUCKET_MERGE_AUTO;
+  DrawReplans(draw, c);
   return c;
 }
 

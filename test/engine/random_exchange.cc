@@ -58,6 +58,8 @@ std::string RandomExchange::Register(commsched_model_t* model) {
   const RandomExchanges& exchanges = case_.exchanges;
   if (!exchanges.any()) return "";
   model_ = model;
+  first_op_.clear();
+  num_ops_ = 0;
   uint32_t id = 0;
   RETURN_MESSAGE_IF_ERROR(
       Message(commsched_model_add_group(model_, "sp", exchanges.sp, &id)));

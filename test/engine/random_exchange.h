@@ -28,7 +28,8 @@ class RandomExchange {
   // it to the description of an engine. Returns what is wrong, as all do.
   std::string Join(commsched_context_t* context,
                    commsched_engine_desc_t* out_desc);
-  // Adds all of it to a model that has the case's modules and parameters.
+  // Adds all of it to a model that has the case's modules and parameters;
+  // again, to another one.
   std::string Register(commsched_model_t* model);
 
   // A forward or backward of a module, and what tells its elements from those

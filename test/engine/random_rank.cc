@@ -69,7 +69,7 @@ class RandomRank {
   RandomRank& operator=(const RandomRank&) = delete;
 
   std::string Build() {
-    RANDOM_RETURN_IF_ERROR(Register());
+    RANDOM_RETURN_IF_ERROR(Register(model_.get()));
     return Create();
   }
 
@@ -121,21 +121,45 @@ class RandomRank {
     const commsched_pool_t gradient_pool = gradient_pool_.table();
     if (case_.offloads_gradients) desc.gradient_pool = &gradient_pool;
     RANDOM_RETURN_IF_ERROR(exchange_.Join(context_, &desc));
+    return Message(CreateEngine(desc, model_.get(), Options(), &engine_));
+  }
+
+  commsched_step_plan_options_t Options() const {
     commsched_step_plan_options_t options = case_.options;
     options.plan = &case_.plan;
     options.optimizer = &case_.optimizer;
     options.profile = &case_.profile;
     options.offloads_gradients = case_.offloads_gradients ? 1 : 0;
-    return Message(CreateEngine(desc, model_.get(), options, &engine_));
+    return options;
   }
 
-  std::string Register() {
+  // Before `step`, goes on with another plan, of another model.
+  std::string ReplanAt(uint32_t step) {
+    const RandomReplan* replan = case_.ReplannedAt(step);
+    if (replan == nullptr) return "";
+    case_.passes = replan->passes;
+    case_.options.prefetch_bytes = replan->prefetch_bytes;
+    case_.options.fixed_addresses = replan->fixed_addresses;
+    fixed_.clear();
+    kept_.clear();
+    const ModelHandle model = NewModel();
+    RANDOM_RETURN_IF_ERROR(Register(model.get()));
+    commsched_engine_desc_t desc = case_.engine;
+    const commsched_pool_t pool = pool_.table();
+    if (case_.offloads) desc.optimizer_pool = &pool;
+    StepPlanHandle plan;
+    RANDOM_RETURN_IF_ERROR(Message(
+        TryPlan(model.get(), case_.ranks, OptionsFor(desc, Options()), &plan)));
+    return Message(commsched_engine_replan(engine_, plan.get()));
+  }
+
+  std::string Register(commsched_model_t* to) {
     const RandomModel& model = case_.model;
     uint32_t id = 0;
     for (size_t m = 0; m < model.used.size(); ++m) {
       const std::string name = "m" + std::to_string(m);
-      RANDOM_RETURN_IF_ERROR(Message(commsched_model_add_module(
-          model_.get(), name.c_str(), 1e5, 2e5, &id)));
+      RANDOM_RETURN_IF_ERROR(
+          Message(commsched_model_add_module(to, name.c_str(), 1e5, 2e5, &id)));
     }
     for (const RandomParameter& p : model.parameters) {
       commsched_parameter_desc_t desc = commsched_parameter_desc_init();
@@ -149,22 +173,22 @@ class RandomRank {
       desc.atomic = p.atomic ? 1 : 0;
       desc.option_set = p.option_set;
       RANDOM_RETURN_IF_ERROR(
-          Message(commsched_model_add_parameter(model_.get(), &desc, &id)));
+          Message(commsched_model_add_parameter(to, &desc, &id)));
     }
     for (uint32_t m = 0; m < model.used.size(); ++m) {
       for (uint32_t p : model.used[m]) {
         if (model.parameters[p].module == m) continue;
         RANDOM_RETURN_IF_ERROR(
-            Message(commsched_model_use_parameter(model_.get(), m, p)));
+            Message(commsched_model_use_parameter(to, m, p)));
       }
     }
     RANDOM_RETURN_IF_ERROR(Message(commsched_model_set_passes(
-        model_.get(), case_.passes.data(), case_.passes.size())));
+        to, case_.passes.data(), case_.passes.size())));
     for (const auto& [first, last] : case_.recomputed) {
       RANDOM_RETURN_IF_ERROR(
-          Message(commsched_model_recompute(model_.get(), first, last)));
+          Message(commsched_model_recompute(to, first, last)));
     }
-    return exchange_.Register(model_.get());
+    return exchange_.Register(to);
   }
 
   std::string SetInitialValues() {
@@ -190,6 +214,7 @@ class RandomRank {
   std::string RecordAt(uint32_t step) {
     const RecordedOrder* recorded = case_.RecordedAt(step);
     if (recorded != nullptr && step > 0) {
+      fixed_.clear();
       RANDOM_RETURN_IF_ERROR(Message(commsched_engine_record_order(engine_)));
     }
     if (recorded == nullptr && !order_.empty()) return "";
@@ -220,6 +245,7 @@ class RandomRank {
   }
 
   std::string Step(uint32_t step) {
+    RANDOM_RETURN_IF_ERROR(ReplanAt(step));
     RANDOM_RETURN_IF_ERROR(RecordAt(step));
     const RecordedOrder* recorded = case_.RecordedAt(step);
     if (recorded != nullptr && recorded->by_evaluation) {
@@ -444,7 +470,8 @@ class RandomRank {
     if (case_.model.parameters[p].frozen && *out_gradient != nullptr) {
       return "a frozen parameter has a gradient";
     }
-    if (case_.options.fixed_addresses != 0 && case_.orders.empty()) {
+    if (case_.options.fixed_addresses != 0 &&
+        commsched_engine_session(engine_) != nullptr) {
       const void*& fixed = fixed_.try_emplace(p, values).first->second;
       if (fixed != values) return "a parameter has moved";
     }
@@ -517,7 +544,7 @@ class RandomRank {
     return plain_.CompareLossScale(info);
   }
 
-  const RandomCase case_;
+  RandomCase case_;
   const PlainTraining& plain_;
   const int32_t rank_;
   commsched_context_t* context_ = nullptr;
@@ -535,7 +562,7 @@ class RandomRank {
   // By micro-batch and module: values that the first half of a backward had.
   std::map<std::pair<uint32_t, uint32_t>, std::vector<std::vector<float>>>
       kept_;
-  std::map<uint32_t, const void*> fixed_;  // Where parameters are.
+  std::map<uint32_t, const void*> fixed_;  // Where parameters are; of a plan.
   std::vector<float> wide_;                // Values as fp32.
   std::vector<float> mine_;                // What a backward adds.
 };

@@ -135,6 +135,26 @@ TEST(ReplanTest, AnOrderRecordedLaterIsPlannedByTheOptionsOfTheLastPlan) {
   EXPECT_GT(arena_bytes(/*replans=*/true), arena_bytes(/*replans=*/false));
 }
 
+TEST(ReplanTest, OtherBucketsThatAccumulateAreRefusedByName) {
+  ToyRun run;
+  run.ranks = 1;
+  run.options.micro_batches = 2;
+  const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
+    if (std::string message = toy.Build(); !message.empty()) return message;
+    commsched_step_plan_options_t options = ToyStepOptions(run);
+    options.accumulate_bytes = 1;
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_replan(toy.engine(),
+                                PlanModel(toy.model(), 1, options).get()),
+        COMMSCHED_INVALID_ARGUMENT,
+        HasSubstr("replan with bucket 0 of 1792 elements with parameters 1, "
+                  "reduced in each micro-batch; it is of 1792 elements with "
+                  "parameters 1"));
+    return std::string();
+  });
+  EXPECT_EQ(error, "");
+}
+
 TEST(ReplanTest, APlanForAnotherStateIsRefusedByName) {
   ToyRun run;
   run.ranks = 1;

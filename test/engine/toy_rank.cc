@@ -31,7 +31,7 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
   std::iota(all.begin(), all.end(), 0);
   Require(commsched_group_create(context_, "dp_shard", all.data(),
                                  static_cast<uint32_t>(all.size()), &group_));
-  DescribeModel();
+  DescribeModel(run_, model_.get());
 }
 
 commsched_status_t ToyRank::TryPlan() {
@@ -60,11 +60,10 @@ commsched_status_t ToyRank::Create() {
   return CreateEngine(desc, model_.get(), ToyStepOptions(run_), &engine_);
 }
 
-void ToyRank::DescribeModel() {
+void ToyRank::DescribeModel(const ToyRun& run, commsched_model_t* model) {
   uint32_t id = 0;
   for (const ToyModule& module : ToyModules()) {
-    Require(
-        commsched_model_add_module(model_.get(), module.name, 1e6, 2e6, &id));
+    Require(commsched_model_add_module(model, module.name, 1e6, 2e6, &id));
   }
   for (const ToyParameter& p : ToyParameters()) {
     commsched_parameter_desc_t parameter = commsched_parameter_desc_init();
@@ -72,18 +71,29 @@ void ToyRank::DescribeModel() {
     parameter.name = p.name;
     parameter.dims = p.dims.data();
     parameter.num_dims = static_cast<uint32_t>(p.dims.size());
-    if (run_.describe != nullptr) {
-      run_.describe(static_cast<uint32_t>(&p - ToyParameters().data()),
-                    &parameter);
+    if (run.describe != nullptr) {
+      run.describe(static_cast<uint32_t>(&p - ToyParameters().data()),
+                   &parameter);
     }
-    Require(commsched_model_add_parameter(model_.get(), &parameter, &id));
+    Require(commsched_model_add_parameter(model, &parameter, &id));
   }
-  Require(commsched_model_use_parameter(model_.get(), 3, 1));
-  Require(commsched_model_set_passes(model_.get(), run_.passes.data(),
-                                     run_.passes.size()));
-  for (const auto& [first, last] : run_.recomputed) {
-    Require(commsched_model_recompute(model_.get(), first, last));
+  Require(commsched_model_use_parameter(model, 3, 1));
+  Require(
+      commsched_model_set_passes(model, run.passes.data(), run.passes.size()));
+  for (const auto& [first, last] : run.recomputed) {
+    Require(commsched_model_recompute(model, first, last));
   }
+}
+
+commsched_status_t ToyRank::Replan(const ToyRun& next) {
+  const ModelHandle model = NewModel();
+  DescribeModel(next, model.get());
+  StepPlanHandle plan;
+  commsched_status_t code =
+      engine::TryPlan(model.get(), run_.ranks, ToyStepOptions(next), &plan);
+  if (code == COMMSCHED_OK) code = commsched_engine_replan(engine_, plan.get());
+  if (code == COMMSCHED_OK) run_ = next;
+  return code;
 }
 
 ToyRank::~ToyRank() {

@@ -44,12 +44,16 @@ class ToyRank {
   commsched_status_t TryPlan();
   // Creates the engine, once: the first part of Build().
   commsched_status_t Create();
+  // Goes on with the step plan of `next`, which has another model where its
+  // modules, parameters or passes are described otherwise; its steps follow if
+  // that succeeds.
+  commsched_status_t Replan(const ToyRun& next);
   const std::vector<const float*>& values() const { return values_; }
   // Addresses, of whatever type gradients are.
   const std::vector<void*>& gradients() const { return gradients_; }
 
  private:
-  void DescribeModel();
+  static void DescribeModel(const ToyRun& run, commsched_model_t* model);
   std::string SetInitialValues();
   // Where the parameters of `module` are, in a forward or backward of it.
   std::string FindParameters(uint32_t module);
@@ -76,7 +80,7 @@ class ToyRank {
                        const Look& look);
   void AddToyGradients(uint32_t module, uint32_t step, uint32_t micro_batch);
 
-  const ToyRun run_;
+  ToyRun run_;
   const int32_t rank_;
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;

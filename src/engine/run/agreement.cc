@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/registration.h"
 #include "engine/run/session_watch.h"
 
 namespace commsched::engine {
@@ -56,17 +57,6 @@ class Facts {
   std::vector<commsched_fact_t> closed_;
 };
 
-std::string NameOfDType(uint32_t dtype) {
-  switch (dtype) {
-    case COMMSCHED_F16:
-      return "F16";
-    case COMMSCHED_BF16:
-      return "BF16";
-    default:
-      return "F32";
-  }
-}
-
 std::string OnOrOff(bool on) { return on ? "on" : "off"; }
 
 // What of the options and of the description, their defaults put in, has a say
@@ -107,76 +97,11 @@ void AddSettings(const commsched_step_plan_options_t& options,
   facts->Add("accumulate_bytes", options.accumulate_bytes);
 }
 
-// "1, 0"
-template <typename Number>
-std::string Joined(const std::vector<Number>& numbers) {
-  std::string text;
-  for (Number number : numbers) {
-    text += (text.empty() ? "" : ", ") + std::to_string(number);
-  }
-  return text;
-}
-
-std::string WithIds(const char* what, const std::vector<uint32_t>& ids) {
-  if (ids.empty()) return "";
-  return std::string(what) + Joined(ids);
-}
-
-std::string Describe(const Module& module) {
-  std::string text = "'" + module.name + "'";
-  text += WithIds(" with parameters ", module.used);
-  if (module.segment > 0) {
-    text += ", recomputed with segment " + std::to_string(module.segment);
-  }
-  return text;
-}
-
-std::string Describe(const ModuleStep& step) {
-  return (step.is_collective ? "collective '" : "op '") + step.name + "'" +
-         WithIds(", parameters ", step.parameters) +
-         WithIds(", gradients ", step.gradients);
-}
-
-std::string Describe(const Parameter& parameter) {
-  std::string text =
-      "'" + parameter.name + "' [" + Joined(parameter.dims) + "]";
-  if (parameter.has_dtype) text += ", " + NameOfDType(parameter.dtype);
-  if (parameter.frozen) text += ", frozen";
-  if (parameter.option_set != 0) {
-    text += ", option set " + std::to_string(parameter.option_set);
-  }
-  if (parameter.atomic) text += ", atomic";
-  if (parameter.replicated_over != 0) {
-    text +=
-        ", replicated over group " + std::to_string(parameter.replicated_over);
-  }
-  return text;
-}
-
 void AddPasses(const Model& model, Facts* facts) {
   for (size_t i = 0; i < model.passes().size(); ++i) {
     const Pass& pass = model.passes()[i];
     facts->Add("pass " + std::to_string(i),
                TextOf(pass, model.modules()[pass.module].name));
-  }
-}
-
-void AddRegistration(const std::vector<Parameter>& parameters,
-                     const std::vector<Module>& modules, Facts* facts) {
-  for (size_t p = 0; p < parameters.size(); ++p) {
-    facts->Add("parameter " + std::to_string(p), Describe(parameters[p]));
-  }
-  for (size_t m = 0; m < modules.size(); ++m) {
-    const std::string subject = "module " + std::to_string(m);
-    facts->Add(subject, Describe(modules[m]));
-    for (const bool backward : {false, true}) {
-      const std::vector<ModuleStep>& steps = modules[m].steps[backward];
-      for (size_t i = 0; i < steps.size(); ++i) {
-        facts->Add("call " + std::to_string(i) + " of the " +
-                       (backward ? "backward" : "forward") + " of " + subject,
-                   Describe(steps[i]));
-      }
-    }
   }
 }
 
@@ -286,7 +211,9 @@ Status Agreement::OnCreation(const StepOptions& options,
     AddSettings(options.given(), desc_, optimizer, &facts);
     facts.Add("plan.deterministic", OnOrOff(options.spec().deterministic));
     facts.Add("record_order", OnOrOff(desc_.record_order != 0));
-    AddRegistration(model.parameters(), model.modules(), &facts);
+    for (RegisteredFact& each : CommonFacts(model)) {
+      facts.Add(std::move(each.subject), std::move(each.value));
+    }
     AddPasses(model, &facts);
     facts.Close();
     return Status();

@@ -284,8 +284,9 @@ Status StepCalls::Gradient(GradientCall call, uint32_t parameter) {
 // In a module with ops that are not over.
 std::string StepCalls::ExpectedOpCall() const {
   const uint32_t micro_batch = cursor().pass().micro_batch;
+  const auto num_ops = static_cast<uint32_t>(spec_.model->ops().size());
   uint32_t op = 0;
-  while (!IsNextOp(op, micro_batch)) ++op;
+  while (op < num_ops && !IsNextOp(op, micro_batch)) ++op;
   return OpCall(*spec_.model, phase_ == Phase::kInOp ? "end" : "begin", op,
                 micro_batch);
 }

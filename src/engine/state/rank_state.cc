@@ -81,12 +81,7 @@ Status RankState::Allocate(const StepPlan& plan,
   ReleaseKept();  // Of an attempt that failed.
   buckets_.resize(plan.layout().buckets.size());
   for (uint32_t b = 0; b < buckets_.size(); ++b) {
-    const std::string what = "bucket " + std::to_string(b);
-    for (const BucketBuffer& row : plan.BuffersOf(b)) {
-      if (row.ownership != COMMSCHED_BOUND) continue;
-      ENGINE_RETURN_IF_ERROR(
-          AllocateZeros(what, row.bytes(), &buckets_[b].of(row.kind)));
-    }
+    ENGINE_RETURN_IF_ERROR(AllocateBucket(plan, b));
     buckets_[b].segments =
         ShardSegments(plan.layout(), parameters, b,
                       spec.zero_stage == 0 ? 0 : rank_, spec.num_shards());
@@ -116,6 +111,35 @@ Status RankState::Allocate(const StepPlan& plan,
   return AllocateZeros("learning rates",
                        spec.agreed_values() * static_cast<uint64_t>(spec.world),
                        &norm_.rates);
+}
+
+Status RankState::AllocateBucket(const StepPlan& plan, uint32_t bucket) {
+  for (const BucketBuffer& row : plan.BuffersOf(bucket)) {
+    Bytes& memory = buckets_[bucket].of(row.kind);
+    if (row.ownership != COMMSCHED_BOUND || memory.data() != nullptr) continue;
+    ENGINE_RETURN_IF_ERROR(AllocateZeros("bucket " + std::to_string(bucket),
+                                         row.bytes(), &memory));
+  }
+  return Status();
+}
+
+Status RankState::AllocateMissing(const StepPlan& plan) {
+  for (uint32_t b = 0; b < buckets_.size(); ++b) {
+    ENGINE_RETURN_IF_ERROR(AllocateBucket(plan, b));
+  }
+  return Status();
+}
+
+void RankState::ReleaseUnused(const StepPlan& plan) {
+  for (uint32_t b = 0; b < buckets_.size(); ++b) {
+    const std::vector<BucketBuffer> rows = plan.BuffersOf(b);
+    for (const BufferKind kind :
+         {BufferKind::kGradients, BufferKind::kShard, BufferKind::kSummand}) {
+      const BucketBuffer* const row = FindBuffer(rows, kind);
+      if (row != nullptr && row->ownership == COMMSCHED_BOUND) continue;
+      buckets_[b].of(kind) = Bytes();
+    }
+  }
 }
 
 Status RankState::AllocateNorm(const StepPlan& plan, uint64_t num_parameters) {

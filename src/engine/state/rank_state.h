@@ -100,6 +100,11 @@ class RankState {
   // All of it, zeroed.
   Status Allocate(const StepPlan& plan,
                   const std::vector<Parameter>& parameters);
+  // For another plan with the same buckets, whose passes need other memory of
+  // gradients: what it has beside, zeroed, and then, once the sessions of the
+  // plan before are gone, nothing of what it does not have.
+  Status AllocateMissing(const StepPlan& plan);
+  void ReleaseUnused(const StepPlan& plan);
 
   // `count` zeros of a plain type, and at least one, for a class that holds no
   // memory of its own. They live as long as this.
@@ -142,6 +147,7 @@ class RankState {
  private:
   template <typename T>
   Status AllocateZeros(const std::string& what, uint64_t count, Array<T>* out);
+  Status AllocateBucket(const StepPlan& plan, uint32_t bucket);
   Status AllocateNorm(const StepPlan& plan, uint64_t num_parameters);
   void ReleaseKept();
   void BindBucket(const StepSpec& spec, const Bucket& bucket,

@@ -1,10 +1,12 @@
 #include "engine/step_plan/planned_role.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "engine/model/registration.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/search/arena_search.h"
 
@@ -61,27 +63,15 @@ Status Changed(const std::string& what, const std::string& was,
                          "; it is " + was);
 }
 
+// All but the passes and hints of cost, so that the rank's calls and memory are
+// those of either model.
 Status CheckSameModel(const Model& was, const Model& next) {
-  const auto count = [](const auto& of) { return std::to_string(of.size()); };
-  if (was.modules().size() != next.modules().size()) {
-    return Changed("modules:", count(was.modules()), count(next.modules()));
-  }
-  for (size_t m = 0; m < was.modules().size(); ++m) {
-    if (was.modules()[m].name == next.modules()[m].name) continue;
-    return Changed("module " + std::to_string(m), Quoted(was.modules()[m].name),
-                   Quoted(next.modules()[m].name));
-  }
-  if (was.parameters().size() != next.parameters().size()) {
-    return Changed("parameters:", count(was.parameters()),
-                   count(next.parameters()));
-  }
-  for (size_t p = 0; p < was.parameters().size(); ++p) {
-    const Parameter& before = was.parameters()[p];
-    const Parameter& after = next.parameters()[p];
-    if (before.name == after.name && before.dims == after.dims) continue;
-    return Changed("parameter " + std::to_string(p),
-                   Quoted(before.name) + " of " + std::to_string(before.count),
-                   Quoted(after.name) + " of " + std::to_string(after.count));
+  if (&was == &next) return Status();
+  const std::vector<RegisteredFact> before = FactsOfRank(was);
+  const std::vector<RegisteredFact> after = FactsOfRank(next);
+  for (size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
+    if (before[i] == after[i]) continue;
+    return Changed(before[i].subject, before[i].value, after[i].value);
   }
   return Status();
 }
@@ -140,7 +130,20 @@ Status CheckSameStaging(const Layout& was, const Layout& next) {
                  std::to_string(next.gradient_slots));
 }
 
-// Whether a bucket is the same, also from one micro-batch to the next.
+// "of 1792 elements with parameters 2, 3"
+std::string TextOf(const Bucket& bucket) {
+  std::string text = "of " + std::to_string(bucket.count) + " elements with";
+  for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+    text +=
+        (i == 0 ? " parameters " : ", ") + std::to_string(bucket.parameters[i]);
+  }
+  if (bucket.resident) text += ", whole on every rank";
+  if (bucket.reduced_at_once) text += ", reduced in each micro-batch";
+  return text;
+}
+
+// Whether a bucket is the same, also from one micro-batch to the next. Passes
+// alone say whether micro-batches come between each other.
 bool LaidOutAlike(const Bucket& was, const Bucket& next) {
   return was.count == next.count && was.parameters == next.parameters &&
          was.resident == next.resident && was.dtype == next.dtype &&
@@ -164,10 +167,8 @@ Status CheckSameState(const PlannedRole& was, const PlannedRole& next) {
   }
   for (size_t b = 0; b < before.size(); ++b) {
     if (LaidOutAlike(before[b], after[b])) continue;
-    return Changed("bucket " + std::to_string(b),
-                   "of " + std::to_string(before[b].count) + " elements",
-                   "of " + std::to_string(after[b].count) +
-                       " elements, or with other parameters");
+    return Changed("bucket " + std::to_string(b), TextOf(before[b]),
+                   TextOf(after[b]));
   }
   return Status();
 }

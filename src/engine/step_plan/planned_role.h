@@ -40,9 +40,9 @@ Status LayOutGiven(const RoleToPlan& role, Layout* out_layout);
 Status PlanRoles(const std::vector<RoleToPlan>& roles,
                  std::vector<PlannedRole>* out_roles);
 
-// Whether a rank that has the state of `was` can go on with `next`: of the same
-// modules and parameters, laid out alike. INVALID_ARGUMENT names the first
-// difference.
+// Whether a rank that has the state of `was` can go on with `next`: of models
+// that are the same but for their passes and hints of cost, laid out alike.
+// INVALID_ARGUMENT names the first difference.
 Status CheckSameState(const PlannedRole& was, const PlannedRole& next);
 
 // Fills in all of `info`.
