@@ -98,11 +98,13 @@ typedef struct commsched_engine_desc {
   /// norm and what it decides go, too: those of tensor parallelism, of a
   /// pipeline, or both; as many as `norm_members` of the step plan. Each
   /// element counts once: a parameter that several of them hold says so
-  /// (`replicated_over`). No other rank of `group` is in it. All of these
-  /// ranks have the same `clip_norm`, `loss_scale` and so on, and take steps
-  /// together. A group of this rank alone: `group` has all of the model,
-  /// whatever other ranks of the world do. NULL: `group` is the world, or there
-  /// is no norm.
+  /// (`replicated_over`), and where there is a norm all ranks of that group are
+  /// in this one. No other rank of `group` is in it. All of these ranks take
+  /// steps together and have the same `clip_norm`, `loss_scale` and so on,
+  /// which they compare: decay, clipping, the loss scale and when steps are
+  /// skipped, `option_sets`, and whether steps have flags. A group of this rank
+  /// alone: `group` has all of the model, whatever other ranks of the world do.
+  /// NULL: `group` is the world, or there is no norm.
   commsched_group_t* norm_group;
   float weight_decay;  ///< For parameters of two or more dimensions.
   /// Of a step plan that `clips`: the largest norm. 0: none, but that of
@@ -181,7 +183,8 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 /// what modules have within, and those options that have a say in the results:
 /// stage, micro-batches, dtypes, optimizer and its constants, decay, clipping,
 /// loss scale, sizes of buckets (docs/engine.md). Engines of other groups, as
-/// the halves of a tensor-parallel model, may differ.
+/// the halves of a tensor-parallel model, may differ, but for what the members
+/// of a `norm_group` decide together.
 ///
 /// A rank that fails alone tells the others: if it fails on one rank it fails
 /// on all ranks of the world, at once. Each of them may then create an engine
@@ -206,7 +209,9 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 ///                                 hyper-parameter, a loss scale that is none,
 ///                                 a pool without a function, a norm with a
 ///                                 group of some ranks only and no norm_group,
-///                                 a rank in both groups, half of an allocator,
+///                                 a rank in both groups, a parameter that is
+///                                 replicated over a rank which is not in
+///                                 norm_group, half of an allocator,
 ///                                 a compute stream that is not of the rank's
 ///                                 device
 ///            FAILED_PRECONDITION  two ranks differ: names the first difference

@@ -78,7 +78,8 @@ typedef struct commsched_parameter_desc {
   uint32_t atomic;
   /// A group of the model all of whose ranks have this parameter, with the same
   /// values and gradients, while they have other parts of other parameters: the
-  /// norm counts it on the first of them. 0: none.
+  /// norm counts it on the first of them. Where an engine with a `norm_group`
+  /// computes a norm, all of them are in that group. 0: none.
   commsched_group_id_t replicated_over;
 } commsched_parameter_desc_t;
 

@@ -36,10 +36,44 @@ Status CheckExchanges(const Exchanges& exchanges,
   return Status();
 }
 
+bool HasRank(const commsched_group_t* group, int32_t world_rank) {
+  for (int32_t i = 0; i < commsched_group_size(group); ++i) {
+    if (commsched_group_world_rank(group, i) == world_rank) return true;
+  }
+  return false;
+}
+
+// The first rank of the group over which a parameter is replicated counts it
+// for all of them, and so has to tell each of them.
+Status CheckReplication(const StepSpec& spec, const Model& model,
+                        const std::vector<commsched_group_t*>& groups,
+                        const commsched_group_t* norm_group) {
+  if (!spec.gathers_parts()) return Status();
+  for (const Parameter& parameter : model.parameters()) {
+    if (parameter.replicated_over == 0) continue;
+    const uint32_t id = parameter.replicated_over;
+    const commsched_group_t* const group = groups[id - 1];
+    for (int32_t i = 0; i < commsched_group_size(group); ++i) {
+      const int32_t rank = commsched_group_world_rank(group, i);
+      if (HasRank(norm_group, rank)) continue;
+      return InvalidArgument(
+          "engine: parameter '" + parameter.name +
+          "' is replicated over group " + std::to_string(id) + " '" +
+          model.exchanges().groups[id - 1].name + "', whose rank " +
+          std::to_string(rank) +
+          " is not in norm_group: the norm counts the parameter once among "
+          "the ranks of norm_group, all of which have to be there");
+    }
+  }
+  return Status();
+}
+
 }  // namespace
 
 Status Engine::Prepare() {
   ENGINE_RETURN_IF_ERROR(CheckExchanges(model_.exchanges(), groups_));
+  ENGINE_RETURN_IF_ERROR(
+      CheckReplication(spec_, model_, groups_, desc_.norm_group));
   if (desc_.record_order != 0) {
     ENGINE_RETURN_IF_ERROR(OrderRecorder::Check(model_));
     calls_.Record();

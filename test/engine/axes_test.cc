@@ -54,7 +54,12 @@ struct GridRun {
   float loss_scale = 0;
   bool reads_norm_first = false;
   bool deterministic = true;
+  uint32_t replicated_over = 0;  // A group of the model.
   commsched_step_plan_options_t options = commsched_step_plan_options_init();
+  // Of a rank, with what it creates its engine.
+  std::function<void(int32_t rank, commsched_engine_desc_t* desc,
+                     commsched_step_plan_options_t* options)>
+      change_engine;
   // Of a rank in a step, from 1 on.
   std::function<void(int32_t rank, uint32_t step,
                      commsched_engine_update_args_t* args)>
@@ -96,6 +101,7 @@ class GridRank {
     desc.name = "w";
     desc.dims = dims;
     desc.num_dims = 1;
+    desc.replicated_over = run.replicated_over;
     Require(commsched_model_add_parameter(model_.get(), &desc, &id));
   }
   ~GridRank() {
@@ -156,6 +162,7 @@ class GridRank {
     desc.num_groups = 2;
     desc.clip_norm = run_.clip_norm;
     desc.loss_scale = run_.loss_scale;
+    if (run_.change_engine) run_.change_engine(rank_, &desc, &options);
     return CreateEngine(desc, model_.get(), options, &engine_);
   }
 
@@ -502,6 +509,108 @@ TEST_P(PartValuesTest, ThatAreAlikeMayChangeFromStepToStep) {
     }
   }
 }
+
+// What engines are created with decides alike for all parts, too.
+TEST_P(PartValuesTest, OfEnginesAreComparedWhenTheseAreCreated) {
+  using Desc = commsched_engine_desc_t;
+  using Options = commsched_step_plan_options_t;
+  const struct {
+    const char* text;
+    void (*change)(Desc* desc, Options* options);
+  } cases[] = {
+      {"weight_decay is 0 on rank 0 and 0.5",
+       [](Desc* desc, Options*) { desc->weight_decay = 0.5f; }},
+      {"clip_norm is 100 on rank 0 and 7",
+       [](Desc* desc, Options*) { desc->clip_norm = 7; }},
+      {"loss_scale is 4 on rank 0 and 8",
+       [](Desc* desc, Options*) { desc->loss_scale = 8; }},
+      {"loss_scale_window is 2000 on rank 0 and 3",
+       [](Desc* desc, Options*) { desc->loss_scale_window = 3; }},
+      {"max_skipped_steps is 50 on rank 0 and 9",
+       [](Desc* desc, Options*) { desc->max_skipped_steps = 9; }},
+      {"check_finite is 0 on rank 0 and 1",
+       [](Desc*, Options* options) { options->check_finite = 1; }},
+      {"cancel_all or absent_gradients is off on rank 0 and on",
+       [](Desc*, Options* options) { options->cancel_all = 1; }},
+      {"option_sets is 0 on rank 0 and 2",
+       [](Desc*, Options* options) { options->option_sets = 2; }},
+  };
+  for (const auto& each : cases) {
+    GridRun run = Run();
+    run.clip_norm = 100;
+    run.loss_scale = 4;
+    run.change_engine = [&](int32_t rank, Desc* desc, Options* options) {
+      if (Differs(run, rank)) each.change(desc, options);
+    };
+    ExpectNamed(run, each.text, "engine create, norm_group");
+  }
+}
+
+// An optimizer's constants are of one part.
+TEST_P(PartValuesTest, OfOnePartAloneMayDiffer) {
+  GridRun run = Run();
+  run.clip_norm = 100;
+  const commsched_optimizer_table_t optimizers[] = {
+      commsched_adamw(0.9f, 0.95f, 1e-8f), commsched_adamw(0.8f, 0.9f, 1e-6f)};
+  run.change_engine = [&](int32_t rank, commsched_engine_desc_t*,
+                          commsched_step_plan_options_t* options) {
+    options->optimizer = &optimizers[Differs(run, rank) ? 1 : 0];
+  };
+  for (const std::string& message : RunGrid(run).messages) {
+    EXPECT_EQ(message, "");
+  }
+}
+
+// ---- Parameters of several parts --------------------------------------------
+
+class ReplicationTest : public ::testing::TestWithParam<Grid> {
+ protected:
+  static GridRun Over(uint32_t group) {
+    GridRun run;
+    run.grid = GetParam();
+    run.shares_all = false;
+    run.replicated_over = group;
+    run.options.norm = 1;
+    return run;
+  }
+};
+
+// The one rank that counts it may be none of those with whom a rank adds up.
+TEST_P(ReplicationTest, OverARankThatIsNotInNormGroupIsRefusedByName) {
+  const GridRun run = Over(kColumnGroup);
+  const Grid& grid = run.grid;
+  const GridResult result = RunGrid(run);
+  for (int32_t rank = 0; rank < grid.size(); ++rank) {
+    const int32_t other =
+        rank < grid.columns ? rank + grid.columns : rank % grid.columns;
+    EXPECT_THAT(result.messages[static_cast<size_t>(rank)],
+                HasSubstr("parameter 'w' is replicated over group 2 'column', "
+                          "whose rank " +
+                          std::to_string(other) + " is not in norm_group"));
+  }
+}
+
+TEST_P(ReplicationTest, WithinNormGroupCountsOnce) {
+  const GridResult result = RunGrid(Over(kRowGroup));
+  const PlainGrid plain = TrainPlainGrid(Over(kRowGroup), GetParam().rows, 0);
+  for (int32_t rank = 0; rank < GetParam().size(); ++rank) {
+    EXPECT_EQ(result.messages[static_cast<size_t>(rank)], "");
+    EXPECT_NEAR(result.norms[static_cast<size_t>(rank)], plain.norm,
+                1e-5 * plain.norm);
+  }
+}
+
+// Without a norm nothing is counted.
+TEST_P(ReplicationTest, MattersToANormAlone) {
+  GridRun run = Over(kColumnGroup);
+  run.options.norm = 0;
+  for (const std::string& message : RunGrid(run).messages) {
+    EXPECT_EQ(message, "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grids, ReplicationTest,
+                         Values(Grid{2, 2}, Grid{3, 2}, Grid{2, 3}));
 
 INSTANTIATE_TEST_SUITE_P(GridsStagesAndModes, PartValuesTest,
                          Combine(Values(0, 1, 2), Values(0u, 1u, 2u, 3u),

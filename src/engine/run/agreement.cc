@@ -14,6 +14,7 @@ namespace commsched::engine {
 namespace {
 
 constexpr char kCreation[] = "engine create";
+constexpr char kCreationOfParts[] = "engine create, norm_group";
 constexpr char kEvaluation[] = "engine create, evaluation";
 
 // Facts, and how the core takes them.
@@ -59,6 +60,21 @@ class Facts {
 
 std::string OnOrOff(bool on) { return on ? "on" : "off"; }
 
+// What ranks that hold other parts of a model update with alike, too: they
+// decide together whether a step counts, and what it is clipped to.
+void AddUpdateSettings(const commsched_step_plan_options_t& options,
+                       const commsched_engine_desc_t& desc, Facts* facts) {
+  facts->Add("weight_decay", desc.weight_decay);
+  facts->Add("clip_norm", desc.clip_norm);
+  facts->Add("loss_scale", desc.loss_scale);
+  facts->Add("loss_scale_window", uint64_t{desc.loss_scale_window});
+  facts->Add("clips", uint64_t{options.clips});
+  facts->Add("check_finite", uint64_t{options.check_finite});
+  facts->Add("norm", uint64_t{options.norm});
+  facts->Add("option_sets", uint64_t{options.option_sets});
+  facts->Add("max_skipped_steps", uint64_t{desc.max_skipped_steps});
+}
+
 // What of the options and of the description, their defaults put in, has a say
 // in the results or in what the ranks send. A new field of that kind gets a
 // line here.
@@ -79,16 +95,8 @@ void AddSettings(const commsched_step_plan_options_t& options,
   for (const commsched_optimizer_setting_t& each : optimizer.table().settings) {
     if (each.name != nullptr) facts->Add(each.name, each.value);
   }
-  facts->Add("weight_decay", desc.weight_decay);
-  facts->Add("clip_norm", desc.clip_norm);
-  facts->Add("loss_scale", desc.loss_scale);
-  facts->Add("loss_scale_window", uint64_t{desc.loss_scale_window});
-  facts->Add("clips", uint64_t{options.clips});
-  facts->Add("check_finite", uint64_t{options.check_finite});
-  facts->Add("norm", uint64_t{options.norm});
-  facts->Add("option_sets", uint64_t{options.option_sets});
+  AddUpdateSettings(options, desc, facts);
   facts->Add("gradient_divisor", options.gradient_divisor);
-  facts->Add("max_skipped_steps", uint64_t{desc.max_skipped_steps});
   facts->Add("bucket_bytes", options.bucket_bytes);
   facts->Add("bucket_merge",
              OnOrOff(options.bucket_merge == COMMSCHED_BUCKET_MERGE_ON));
@@ -207,7 +215,12 @@ Status Agreement::KeepContext() {
 Status Agreement::OnCreation(const StepOptions& options,
                              const Optimizer& optimizer, const Model& model) {
   Facts facts;
+  Facts of_parts;
   Status ready = Caught([&] {
+    AddUpdateSettings(options.given(), desc_, &of_parts);
+    of_parts.Add("cancel_all or absent_gradients",
+                 OnOrOff(options.spec().has_flags()));
+    of_parts.Close();
     AddSettings(options.given(), desc_, optimizer, &facts);
     facts.Add("plan.deterministic", OnOrOff(options.spec().deterministic));
     facts.Add("record_order", OnOrOff(desc_.record_order != 0));
@@ -229,7 +242,11 @@ Status Agreement::OnCreation(const StepOptions& options,
   uint64_t number = 0;
   ENGINE_RETURN_IF_ERROR(facts.Agree(context_.get(), desc, &number));
   values_name_ = "step_begin of engine " + std::to_string(number);
-  return Status();
+  // All of the world come again. Those without a norm_group have compared
+  // this with the same ranks.
+  desc.name = kCreationOfParts;
+  if (desc_.norm_group != nullptr) desc.compare = desc_.norm_group;
+  return of_parts.Agree(context_.get(), desc, nullptr);
 }
 
 Status Agreement::OnEvaluation(const Status& ready) {
