@@ -87,10 +87,6 @@ class Engine {
   Status LossScaleAddress(const double** out_scale) const;
   Status GetLossScale(commsched_engine_loss_scale_info_t* out_info) const;
   Status GetInfo(commsched_engine_info_t* out_info) const;
-  Status GetBucketInfo(uint64_t bucket,
-                       commsched_engine_bucket_info_t* out_info) const {
-    return DescribeBucket(*role_.plan, bucket, out_info);
-  }
   Status OpCosts(int64_t* out_ns, uint64_t num_ops) const;
 
   // Checkpoints, between steps (snapshot.cc).
@@ -110,7 +106,7 @@ class Engine {
   // Takes parameters, optimizer state and the number of steps.
   Status Restore(const Checkpoint& checkpoint);
 
-  commsched_plan_t* plan() const { return role_.plan->plan(); }
+  const StepPlan& step_plan() const { return *role_.plan; }
   commsched_session_t* session() const { return bound_.session(); }
 
  private:

@@ -206,7 +206,7 @@ commsched_status_t commsched_engine_get_bucket_info(
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     return FillInfo(out_info, [&](commsched_engine_bucket_info_t* info) {
       *info = commsched_engine_bucket_info_init();
-      return engine->engine.GetBucketInfo(bucket, info);
+      return DescribeBucket(engine->engine.step_plan(), bucket, info);
     });
   });
 }
@@ -222,7 +222,7 @@ commsched_status_t commsched_engine_op_costs(const commsched_engine_t* engine,
 }
 
 commsched_plan_t* commsched_engine_plan(commsched_engine_t* engine) {
-  return engine == nullptr ? nullptr : engine->engine.plan();
+  return engine == nullptr ? nullptr : engine->engine.step_plan().plan();
 }
 
 commsched_session_t* commsched_engine_session(commsched_engine_t* engine) {
