@@ -279,7 +279,8 @@ COMMSCHED_API commsched_status_t commsched_engine_replan(
 typedef struct commsched_step_desc {
   uint64_t struct_size;
   /// Micro-batches that come, of those planned: passes of the others run empty,
-  /// and their gradients are zeros. 0: all. Each rank for itself.
+  /// and their gradients are zeros. 0: all. Each rank for itself, but ranks
+  /// whose modules exchange something, such as stages, have as many.
   uint32_t micro_batches;
   uint32_t reserved;  ///< 0.
 } commsched_step_desc_t;
@@ -428,6 +429,10 @@ enum {
 /// planned, and gradients of this rank that were not sent yet are zeros. Those
 /// of buckets that are reduced already keep what it has added. What follows is
 /// update and step_end, and the next step begins as ever.
+///
+/// Collectives within modules go with what the memory of their activations
+/// holds. Ranks that receive it, such as other stages, cancel the step, too, or
+/// this rank cancels it with COMMSCHED_CANCEL_ALL.
 ///
 /// With COMMSCHED_CANCEL_ALL every rank learns in its update that the step is
 /// cancelled: weights, the optimizer's state, its number of steps and the loss

@@ -58,7 +58,8 @@ typedef struct commsched_step_plan_options {
   /// of use. 0: what a module needs while the buckets of the next one are
   /// gathered, so that stage 3 takes less than stage 2. A limit above all of
   /// them, such as UINT64_MAX: every bucket is gathered once per step, which
-  /// sends a third less. `plan->arena_bytes` limits the same memory.
+  /// sends a third less. `plan->arena_bytes` limits the same memory. Of several
+  /// roles each is within the limit.
   uint64_t max_live_bytes;
   /// Stage 3: parameters of fewer bytes, as if of fp32, stay whole on every
   /// rank, beside `max_live_bytes`. They have buckets of their own, gathered
@@ -111,7 +112,8 @@ typedef struct commsched_step_plan_options {
   /// none of these: no norm is computed.
   uint32_t norm;
   /// Ranks that hold the other parts of the model, and this one, over which the
-  /// norm goes, too (`norm_group`), and which update alike. 0: 1.
+  /// norm goes, too (`norm_group`), and which update alike. 0: 1. Of several
+  /// roles see `role_of_norm_member`.
   uint32_t norm_members;
   /// Of how many option sets commsched_engine_update() is given values, if it
   /// is given any. Each parameter is of one of them. At most 65,536.
@@ -196,6 +198,17 @@ typedef struct commsched_step_plan_role {
   /// position of the group; a NULL entry: all are of this role. The entry of
   /// group 0 is NULL. NULL: all of them are.
   const uint32_t* const* role_of_member;
+  /// The role at each position of the `norm_group` of this role's engines
+  /// (commsched_engine_desc_t), this role among them. All roles that it names
+  /// have the same entries. So the stages of a pipeline clip by the norm of the
+  /// whole model, and skip and cancel steps together. Required where there are
+  /// several roles and `norm_members` of the options is 2 or more. NULL of one
+  /// role: all are of it.
+  const uint32_t* role_of_norm_member;
+  /// Length of `role_of_norm_member`: `norm_members`, where 0 is 1; 0 if that
+  /// is NULL.
+  uint32_t num_norm_members;
+  uint32_t reserved;  ///< 0.
 } commsched_step_plan_role_t;
 
 static inline commsched_step_plan_role_t commsched_step_plan_role_init(void) {
@@ -223,11 +236,19 @@ static inline commsched_step_plan_role_t commsched_step_plan_role_init(void) {
 ///                                 or that its own check refuses; passes that
 ///                                 do not fit `micro_batches`; a collective
 ///                                 over group 0 whose counts do not fit
-///                                 `num_ranks`
+///                                 `num_ranks`; `num_groups` or
+///                                 `num_norm_members` that is not the length
+///                                 of what it is of, or that is above 0 with
+///                                 NULL; no `role_of_norm_member` where it is
+///                                 required, or one without this role or with
+///                                 a role that there is not; a `reserved` that
+///                                 is not 0
 ///            FAILED_PRECONDITION  a model without parameters
 ///            RESOURCE_EXHAUSTED   an arena limit that is too small, or a
 ///                                 `max_live_bytes` (names the module that
-///                                 needs most)
+///                                 needs most or, where a role waits for
+///                                 another, the op, and the least size that
+///                                 works)
 ///            OUT_OF_RANGE         too many `micro_batches` to plan
 ///            NOT_FOUND            no policy, codec or backend of that name
 ///            and those of commsched_plan_build_roles(). On error no plan is

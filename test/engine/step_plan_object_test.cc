@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -258,6 +259,113 @@ TEST_F(StepPlanErrorTest, WhatCannotBePlannedIsNamed) {
   EXPECT_ENGINE_ERROR(Build(), COMMSCHED_INVALID_ARGUMENT,
                       HasSubstr("roles[0].model is NULL"));
   EXPECT_EQ(plan_, nullptr);
+}
+
+// Two roles that have a group of both.
+class RolesErrorTest : public testing::Test {
+ protected:
+  RolesErrorTest() {
+    for (size_t i = 0; i < 2; ++i) {
+      uint32_t id = 0;
+      const uint64_t dims[] = {100};
+      commsched_model_t* const model = models_[i].get();
+      Require(commsched_model_add_module(model, "m", 0, 0, &id));
+      Require(AddParameter(model, 0, "w", dims, 1, &id));
+      Require(commsched_model_add_group(model, "pp", 2, &id));
+      commsched_activation_desc_t activation = commsched_activation_desc_init();
+      activation.name = "y";
+      activation.dtype = COMMSCHED_F32;
+      activation.count = memory_.size();
+      activation.address = memory_.data();
+      Require(commsched_model_add_activation(model, &activation, &id));
+      commsched_module_collective_desc_t sum =
+          commsched_module_collective_desc_init();
+      sum.name = "sum";
+      sum.kind = COMMSCHED_ALL_REDUCE;
+      sum.group = 1;
+      sum.input.mode = COMMSCHED_READ;
+      sum.output.mode = COMMSCHED_WRITE;
+      Require(commsched_model_add_collective(model, 0, &sum));
+      roles_[i] = commsched_step_plan_role_init();
+      roles_[i].model = model;
+      roles_[i].num_ranks = 1;
+      roles_[i].num_groups = 2;
+      roles_[i].role_of_member = role_of_member_.data();
+      roles_[i].role_of_norm_member = both_.data();
+      roles_[i].num_norm_members = 2;
+    }
+    options_.norm_members = 2;
+    options_.check_finite = 1;
+  }
+
+  commsched_status_t Build() {
+    const commsched_status_t code =
+        commsched_step_plan_build(roles_.data(), 2, &options_, plans_.data());
+    if (code != COMMSCHED_OK) return code;
+    for (commsched_step_plan_t* plan : plans_) {
+      commsched_step_plan_destroy(plan);
+    }
+    plans_ = {};
+    return code;
+  }
+
+  // After `change` of the second role.
+  template <typename Change>
+  void ExpectRefused(const char* text, const Change& change) {
+    const commsched_step_plan_role_t was = roles_[1];
+    change(&roles_[1]);
+    EXPECT_ENGINE_ERROR(Build(), COMMSCHED_INVALID_ARGUMENT, HasSubstr(text));
+    EXPECT_EQ(plans_[0], nullptr);
+    roles_[1] = was;
+    EXPECT_EQ(Build(), COMMSCHED_OK) << commsched_last_error();
+  }
+
+  using Role = commsched_step_plan_role_t;
+  std::array<float, 8> memory_ = {};
+  const std::array<uint32_t, 2> both_ = {0, 1};
+  const std::array<const uint32_t*, 2> role_of_member_ = {nullptr,
+                                                          both_.data()};
+  const std::array<ModelHandle, 2> models_ = {NewModel(), NewModel()};
+  std::array<Role, 2> roles_ = {};
+  commsched_step_plan_options_t options_ = commsched_step_plan_options_init();
+  std::array<commsched_step_plan_t*, 2> plans_ = {};
+};
+
+TEST_F(RolesErrorTest, GroupsThatAreNotThoseOfTheModelAreNamed) {
+  ExpectRefused("roles[1].num_groups is 2; role_of_member is NULL",
+                [](Role* role) { role->role_of_member = nullptr; });
+  ExpectRefused(
+      "roles[1].num_groups is 3; the model has groups 0 to 1, so it must be 2",
+      [](Role* role) { role->num_groups = 3; });
+  ExpectRefused(
+      "roles[1].num_groups is 0; the model has groups 0 to 1, so it must be 2",
+      [](Role* role) { role->num_groups = 0; });
+  ExpectRefused("roles[1].reserved is 7; it must be 0",
+                [](Role* role) { role->reserved = 7; });
+}
+
+TEST_F(RolesErrorTest, MembersOfTheNormThatAreNotRolesAreNamed) {
+  ExpectRefused("roles[1].role_of_norm_member is NULL; with norm_members 2",
+                [](Role* role) {
+                  role->role_of_norm_member = nullptr;
+                  role->num_norm_members = 0;
+                });
+  ExpectRefused("roles[1].num_norm_members is 2; role_of_norm_member is NULL",
+                [](Role* role) { role->role_of_norm_member = nullptr; });
+  ExpectRefused(
+      "roles[1].num_norm_members is 1; norm_members of the options is 2",
+      [](Role* role) { role->num_norm_members = 1; });
+  const std::array<uint32_t, 2> missing = {1, 2};
+  ExpectRefused(
+      "roles[1].role_of_norm_member[1] is 2; num_roles is 2",
+      [&](Role* role) { role->role_of_norm_member = missing.data(); });
+  const std::array<uint32_t, 2> others = {0, 0};
+  ExpectRefused("roles[1].role_of_norm_member has no entry that is 1",
+                [&](Role* role) { role->role_of_norm_member = others.data(); });
+  const std::array<uint32_t, 2> swapped = {1, 0};
+  ExpectRefused(
+      "consists of the roles [0 1] for role 0, but of [1 0] for role 1",
+      [&](Role* role) { role->role_of_norm_member = swapped.data(); });
 }
 
 TEST_F(StepPlanErrorTest, AnEngineThatDoesNotFitItsPlanIsRefused) {

@@ -2,7 +2,9 @@
 
 #include "commsched/step_plan.h"
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -57,6 +59,67 @@ Status CopyOptions(const commsched_step_plan_options_t& from,
   return StepOptions::Check(out->options);
 }
 
+// "roles[1].num_ranks"
+std::string FieldOf(uint32_t role, const char* field) {
+  return "roles[" + std::to_string(role) + "]." + field;
+}
+
+Status Refuse(const std::string& field, uint64_t value,
+              const std::string& why) {
+  return InvalidArgument("engine: " + field + " is " + std::to_string(value) +
+                         why);
+}
+
+// The roles of the groups of the model of `roles[i]`.
+Status CheckGroups(uint32_t i, const commsched_step_plan_role_t& role) {
+  const std::string field = FieldOf(i, "num_groups");
+  if (role.role_of_member == nullptr) {
+    if (role.num_groups == 0) return Status();
+    return Refuse(field, role.num_groups, "; role_of_member is NULL");
+  }
+  const size_t groups = 1 + role.model->model->exchanges().groups.size();
+  if (role.num_groups == groups) return Status();
+  return Refuse(field, role.num_groups,
+                "; the model has groups 0 to " + std::to_string(groups - 1) +
+                    ", so it must be " + std::to_string(groups));
+}
+
+// The roles of the members of its `norm_group`.
+Status CheckNormMembers(uint32_t i, uint32_t num_roles, uint32_t norm_members,
+                        const commsched_step_plan_role_t& role) {
+  const std::string field = FieldOf(i, "role_of_norm_member");
+  const std::string length = FieldOf(i, "num_norm_members");
+  norm_members = std::max(norm_members, uint32_t{1});
+  if (role.role_of_norm_member == nullptr) {
+    if (role.num_norm_members != 0) {
+      return Refuse(length, role.num_norm_members,
+                    "; role_of_norm_member is NULL");
+    }
+    if (norm_members == 1 || num_roles == 1) return Status();
+    return InvalidArgument(
+        "engine: " + field + " is NULL; with norm_members " +
+        std::to_string(norm_members) + " and " + std::to_string(num_roles) +
+        " roles it must say of which role each rank of norm_group is");
+  }
+  if (role.num_norm_members != norm_members) {
+    return Refuse(
+        length, role.num_norm_members,
+        "; norm_members of the options is " + std::to_string(norm_members));
+  }
+  bool among_them = false;
+  for (uint32_t m = 0; m < norm_members; ++m) {
+    const uint32_t of = role.role_of_norm_member[m];
+    among_them = among_them || of == i;
+    if (of < num_roles) continue;
+    return Refuse(field + "[" + std::to_string(m) + "]", of,
+                  "; num_roles is " + std::to_string(num_roles));
+  }
+  if (among_them) return Status();
+  return InvalidArgument("engine: " + field + " has no entry that is " +
+                         std::to_string(i) +
+                         ": the role is not among its own norm_group");
+}
+
 // Entry `i` of `roles`, whose entries may be larger or smaller than ours.
 Status CopyRole(const commsched_step_plan_role_t* roles, uint32_t i,
                 commsched_step_plan_role_t* out) {
@@ -76,7 +139,10 @@ Status CopyRole(const commsched_step_plan_role_t* roles, uint32_t i,
                            std::to_string(out->num_ranks) +
                            "; it must be 1 or more");
   }
-  return Status();
+  if (out->reserved != 0) {
+    return Refuse(FieldOf(i, "reserved"), out->reserved, "; it must be 0");
+  }
+  return CheckGroups(i, *out);
 }
 
 Status BuildPlans(const commsched_step_plan_role_t* roles, uint32_t num_roles,
@@ -95,6 +161,8 @@ Status BuildPlans(const commsched_step_plan_role_t* roles, uint32_t num_roles,
   for (uint32_t i = 0; i < num_roles; ++i) {
     commsched_step_plan_role_t role;
     ENGINE_RETURN_IF_ERROR(CopyRole(roles, i, &role));
+    ENGINE_RETURN_IF_ERROR(
+        CheckNormMembers(i, num_roles, given.options.norm_members, role));
     commsched_step_plan_options_t of_role = given.options;
     ENGINE_RETURN_IF_ERROR(
         StepOptions::FindDivisor(*role.model->model, role.num_ranks, &of_role));
@@ -102,7 +170,8 @@ Status BuildPlans(const commsched_step_plan_role_t* roles, uint32_t num_roles,
         {.model = role.model->model,
          .options = std::make_shared<StepOptions>(of_role, role.num_ranks),
          .role_of_member = role.role_of_member,
-         .num_groups = role.num_groups});
+         .num_groups = role.num_groups,
+         .role_of_norm_member = role.role_of_norm_member});
   }
   std::vector<PlannedRole> planned;
   ENGINE_RETURN_IF_ERROR(commsched::engine::PlanRoles(to_plan, &planned));

@@ -44,7 +44,8 @@ Status PlanAll(const std::vector<RoleToPlan>& roles,
                         .model = roles[i].model.get(),
                         .options = &options[i],
                         .role_of_member = roles[i].role_of_member,
-                        .num_groups = roles[i].num_groups});
+                        .num_groups = roles[i].num_groups,
+                        .role_of_norm_member = roles[i].role_of_norm_member});
   }
   std::vector<std::unique_ptr<const StepPlan>> plans;
   ENGINE_RETURN_IF_ERROR(StepPlan::BuildTogether(together, &plans));

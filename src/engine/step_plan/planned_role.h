@@ -29,6 +29,7 @@ struct RoleToPlan {
   std::shared_ptr<const StepOptions> options;
   const uint32_t* const* role_of_member = nullptr;
   uint32_t num_groups = 0;
+  const uint32_t* role_of_norm_member = nullptr;
 };
 
 // The layout that is planned first: that of the buckets that are given.

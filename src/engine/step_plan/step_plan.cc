@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/step_plan/accumulation.h"
+#include "engine/step_plan/joint_plan.h"
 
 namespace commsched::engine {
 namespace {
@@ -132,90 +133,6 @@ Status CheckNumPasses(const StepSpec& spec, const Model& model,
           std::to_string(kMaxPasses) + " are planned");
 }
 
-// Options of an evaluation, which takes no memory beside the step's; packing
-// would.
-commsched_plan_options_t WithoutMemory(commsched_plan_options_t options) {
-  options.arena_bytes = 0;
-  options.coalesce_bytes = 0;
-  options.policy = nullptr;
-  return options;
-}
-
-// The modules of `role` without exchanges with other roles: a send that nobody
-// receives cannot be planned.
-std::vector<Module> ModulesAlone(const StepPlan::Role& role) {
-  std::vector<Module> modules = role.model->modules();
-  for (Module& module : modules) {
-    for (std::vector<ModuleStep>& steps : module.steps) {
-      std::erase_if(steps, [&](const ModuleStep& step) {
-        const uint32_t group = step.collective.group;
-        return step.is_collective && group < role.num_groups &&
-               role.role_of_member[group] != nullptr;
-      });
-    }
-  }
-  return modules;
-}
-
-Status PlanGraphs(const std::vector<StepPlan::Role>& roles,
-                  const std::vector<const commsched_graph_t*>& graphs,
-                  const commsched_plan_options_t& options,
-                  std::vector<PlanHandle>* out_plans) {
-  std::vector<commsched_role_desc_t> descs;
-  for (size_t i = 0; i < roles.size(); ++i) {
-    commsched_role_desc_t& desc =
-        descs.emplace_back(commsched_role_desc_init());
-    desc.graph = graphs[i];
-    desc.profile = &roles[i].options->profile;
-    desc.role_of_member = roles[i].role_of_member;
-    desc.num_groups = roles[i].num_groups;
-  }
-  std::vector<commsched_plan_t*> plans(roles.size());
-  ENGINE_RETURN_IF_ERROR(Status::FromCall(
-      commsched_plan_build_roles(descs.data(),
-                                 static_cast<uint32_t>(descs.size()), &options,
-                                 plans.data()),
-      "planning the roles"));
-  out_plans->clear();
-  for (commsched_plan_t* plan : plans) out_plans->emplace_back(plan);
-  return Status();
-}
-
-// Within as much as the role that needs most takes by itself, or else a little
-// more, as what one waits for of another lives longer; unless a limit was
-// given.
-Status PlanWithin(const std::vector<StepPlan::Role>& roles,
-                  const std::vector<const commsched_graph_t*>& graphs,
-                  uint64_t arena_bytes, std::vector<PlanHandle>* out_plans) {
-  const LastErrorKeeper keeper;
-  commsched_plan_options_t options = roles.front().options->plan;
-  if (options.arena_bytes != 0 || arena_bytes == 0) {
-    return PlanGraphs(roles, graphs, options, out_plans);
-  }
-  for (const uint64_t more : {0, 1, 2, 4, 8, 16}) {
-    options.arena_bytes = arena_bytes + arena_bytes / 16 * more;
-    const Status planned = PlanGraphs(roles, graphs, options, out_plans);
-    if (planned.code() != COMMSCHED_RESOURCE_EXHAUSTED) return planned;
-  }
-  options.arena_bytes = 0;
-  return PlanGraphs(roles, graphs, options, out_plans);
-}
-
-// Those without a graph have nothing to exchange, and so no other has it with
-// them; an empty one keeps their place.
-Status PlanForwards(const std::vector<StepPlan::Role>& roles,
-                    std::vector<const commsched_graph_t*> graphs,
-                    std::vector<PlanHandle>* out_plans) {
-  std::vector<GraphWriter> empty(roles.size());
-  for (size_t i = 0; i < roles.size(); ++i) {
-    if (graphs[i] != nullptr) continue;
-    ENGINE_RETURN_IF_ERROR(empty[i].Create(roles[i].spec->world));
-    graphs[i] = empty[i].graph();
-  }
-  return PlanGraphs(roles, graphs, WithoutMemory(roles.front().options->plan),
-                    out_plans);
-}
-
 }  // namespace
 
 Status StepPlan::LayOut(const StepSpec& spec, const Model& model,
@@ -272,11 +189,8 @@ Status StepPlan::PlanStep(const Model& model,
     plan_.reset(plan);
     return Status();
   };
-  ENGINE_RETURN_IF_ERROR(SearchArena(spec_, model, layout_, passes,
-                                     {.arena_bytes = options.plan.arena_bytes,
-                                      .max_live_bytes = options.max_live_bytes,
-                                      .prefetch_bytes = options.prefetch_bytes},
-                                     attempt));
+  ENGINE_RETURN_IF_ERROR(
+      SearchArena(spec_, model, layout_, passes, options.limits(), attempt));
   return ReadPlan();
 }
 
@@ -315,7 +229,8 @@ Status StepPlan::BuildForward(const Model& model) {
 Status StepPlan::PlanEvaluation(const Model& model, const Options& options) {
   ENGINE_RETURN_IF_ERROR(BuildForward(model));
   if (!ForwardExchanges(spec_, model)) return Status();
-  const commsched_plan_options_t without_memory = WithoutMemory(options.plan);
+  const commsched_plan_options_t without_memory =
+      OptionsOfEvaluation(options.plan);
   commsched_plan_t* plan = nullptr;
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_plan_build(forward_.graph.get(), &without_memory,
@@ -326,6 +241,16 @@ Status StepPlan::PlanEvaluation(const Model& model, const Options& options) {
 }
 
 // ---- Several roles ----------------------------------------------------------
+
+Status StepPlan::BuildStepOf(const Role& role) {
+  ENGINE_RETURN_IF_ERROR(
+      PlanStep(*role.model, ModulesAlone(role), *role.options));
+  std::vector<Stay> stays;
+  for (const Gathered& each : graph_.gathered) stays.push_back(each.stay);
+  const std::vector<Pass> passes = graph_.passes;
+  return BuildStepGraph(spec_, role.model->modules(), role.model->exchanges(),
+                        layout_, passes, stays, &graph_);
+}
 
 Status StepPlan::BuildTogether(
     const std::vector<Role>& roles,
@@ -341,21 +266,12 @@ Status StepPlan::BuildTogether(
     ENGINE_RETURN_IF_ERROR(CheckNumPasses(*role.spec, *role.model, sequence));
     StepPlan& plan = *plans.emplace_back(
         new StepPlan(*role.spec, std::move(layout), std::move(sequence)));
-    ENGINE_RETURN_IF_ERROR(
-        plan.PlanStep(*role.model, ModulesAlone(role), *role.options));
+    ENGINE_RETURN_IF_ERROR(plan.BuildStepOf(role));
     arena_bytes = std::max(arena_bytes, plan.arena_bytes_);
-    std::vector<Stay> stays;
-    for (const Gathered& each : plan.graph_.gathered) {
-      stays.push_back(each.stay);
-    }
-    const std::vector<Pass> passes = plan.graph_.passes;
-    ENGINE_RETURN_IF_ERROR(BuildStepGraph(plan.spec_, role.model->modules(),
-                                          role.model->exchanges(), plan.layout_,
-                                          passes, stays, &plan.graph_));
     graphs.push_back(plan.graph_.graph.get());
   }
   std::vector<PlanHandle> joint;
-  ENGINE_RETURN_IF_ERROR(PlanWithin(roles, graphs, arena_bytes, &joint));
+  ENGINE_RETURN_IF_ERROR(PlanJointSteps(roles, graphs, arena_bytes, &joint));
   bool exchange = false;
   for (size_t i = 0; i < roles.size(); ++i) {
     plans[i]->plan_ = std::move(joint[i]);
@@ -365,7 +281,7 @@ Status StepPlan::BuildTogether(
     exchange = exchange || graphs[i] != nullptr;
   }
   if (exchange) {
-    ENGINE_RETURN_IF_ERROR(PlanForwards(roles, graphs, &joint));
+    ENGINE_RETURN_IF_ERROR(PlanJointEvaluations(roles, graphs, &joint));
     for (size_t i = 0; i < roles.size(); ++i) {
       if (graphs[i] != nullptr) plans[i]->forward_plan_ = std::move(joint[i]);
     }

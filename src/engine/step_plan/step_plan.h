@@ -41,6 +41,12 @@ class StepPlan {
     // What its names point to outlives the call.
     commsched_plan_options_t plan = commsched_plan_options_init();
     commsched_cost_profile_t profile = commsched_cost_profile_init();
+
+    ArenaLimits limits() const {
+      return {.arena_bytes = plan.arena_bytes,
+              .max_live_bytes = max_live_bytes,
+              .prefetch_bytes = prefetch_bytes};
+    }
   };
 
   // The buckets of `model`, which has parameters.
@@ -59,13 +65,16 @@ class StepPlan {
     const StepSpec* spec = nullptr;
     const Model* model = nullptr;
     const Options* options = nullptr;
-    // Roles of the graph's groups, as in commsched_role_desc_t.
+    // Roles of the model's groups and of that of the norm, as in
+    // commsched_step_plan_role_t.
     const uint32_t* const* role_of_member = nullptr;
     uint32_t num_groups = 0;
+    const uint32_t* role_of_norm_member = nullptr;
   };
   // Plans all of them together, so that what they exchange has one order. The
   // arena and what stays in it are those that each needs by itself, as far as
-  // what it waits for allows. Fails as the planner does.
+  // what it waits for allows, and never more than a limit that was given. Fails
+  // as the planner does.
   static Status BuildTogether(
       const std::vector<Role>& roles,
       std::vector<std::unique_ptr<const StepPlan>>* out_plans);
@@ -108,6 +117,9 @@ class StepPlan {
   // `modules`: those of `model`, or of them what exchanges with no other role.
   Status PlanStep(const Model& model, const std::vector<Module>& modules,
                   const Options& options);
+  // Decides by a plan of the role alone what stays when, and builds the graph
+  // with all exchanges.
+  Status BuildStepOf(const Role& role);
   Status ReadPlan();
   static bool ForwardExchanges(const StepSpec& spec, const Model& model) {
     return spec.zero_stage == 3 || !model.ops().empty() ||

@@ -84,7 +84,7 @@ class Search {
   // size. Then less stays beside what the passes need, in steps down to
   // nothing.
   Status PlanGathering() const {
-    const uint64_t limit = LiveLimit();
+    const uint64_t limit = limits_.least();
     if (limit == 0) return PlanWithinNeeds();
     const LiveNeeds needs =
         NeedsOfStep(spec_, layout_, passes_, /*reduction_ops=*/1);
@@ -97,21 +97,8 @@ class Search {
           limit);
       if (status.code() != COMMSCHED_RESOURCE_EXHAUSTED) return status;
     }
-    return Status(status.code(),
-                  "engine: with " + NameOf(limit) + ": " + status.message());
-  }
-
-  uint64_t LiveLimit() const {
-    if (limits_.arena_bytes == 0) return limits_.max_live_bytes;
-    if (limits_.max_live_bytes == 0) return limits_.arena_bytes;
-    return std::min(limits_.max_live_bytes, limits_.arena_bytes);
-  }
-
-  // "max_live_bytes 4096"
-  std::string NameOf(uint64_t live_limit) const {
-    const bool ours = live_limit == limits_.max_live_bytes;
-    return std::string(ours ? "max_live_bytes " : "plan.arena_bytes ") +
-           std::to_string(live_limit);
+    return Status(status.code(), "engine: with " + limits_.NameOfLeast() +
+                                     ": " + status.message());
   }
 
   // Fails with the pass that needs most if that is more than `limit`.
@@ -126,7 +113,7 @@ class Search {
     if (least <= limit) return Status();
     const Pass& pass = passes_[largest];
     std::string message =
-        "engine: " + NameOf(limit) +
+        "engine: " + limits_.NameOfLeast() +
         " is too small: " + (IsBackward(pass.kind) ? "backward" : "forward") +
         " of module '" + model_.modules()[pass.module].name + "' needs " +
         std::to_string(least) + ": " +
@@ -151,6 +138,12 @@ class Search {
 };
 
 }  // namespace
+
+std::string ArenaLimits::NameOfLeast() const {
+  const bool live = least() == max_live_bytes;
+  return std::string(live ? "max_live_bytes " : "plan.arena_bytes ") +
+         std::to_string(least());
+}
 
 Status SearchArena(const StepSpec& spec, const Model& model,
                    const Layout& layout, const std::vector<Pass>& passes,

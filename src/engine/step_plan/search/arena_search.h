@@ -1,8 +1,10 @@
 #ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_ARENA_SEARCH_H_
 #define COMMSCHED_SRC_ENGINE_STEP_PLAN_SEARCH_ARENA_SEARCH_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "checkpoint/status.h"
@@ -19,6 +21,15 @@ struct ArenaLimits {
   uint64_t arena_bytes = 0;
   uint64_t max_live_bytes = 0;  // Of stage 3, like the next.
   uint64_t prefetch_bytes = 0;  // 0: no limit.
+
+  // The lesser of those that are given; 0: none is.
+  uint64_t least() const {
+    if (arena_bytes == 0) return max_live_bytes;
+    if (max_live_bytes == 0) return arena_bytes;
+    return std::min(max_live_bytes, arena_bytes);
+  }
+  // "max_live_bytes 4096": the field of the least one.
+  std::string NameOfLeast() const;
 };
 
 // Plans the step with these stays in an arena of at most so many bytes; 0: as
