@@ -261,11 +261,11 @@ class ReplanModelTest : public ::testing::Test {
   ReplanModelTest() {
     commsched_world_desc_t world = commsched_world_desc_init();
     world.size = 1;
-    Require(commsched_world_create_inproc(&world, &world_), "world");
-    Require(commsched_context_create(world_, 0, &context_), "context");
+    Require(commsched_world_create_inproc(&world, &world_));
+    Require(commsched_context_create(world_, 0, &context_));
     const int32_t self[] = {0};
-    Require(commsched_group_create(context_, "dp", self, 1, &group_), "group");
-    Require(commsched_group_create(context_, "sp", self, 1, &sp_group_), "sp");
+    Require(commsched_group_create(context_, "dp", self, 1, &group_));
+    Require(commsched_group_create(context_, "sp", self, 1, &sp_group_));
     EXPECT_EQ(first_.AddTo(model_.get()), "");
     commsched_engine_desc_t desc = commsched_engine_desc_init();
     desc.context = context_;
