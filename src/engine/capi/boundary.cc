@@ -12,6 +12,12 @@ Status NotNull(const void* pointer, const char* name) {
   return InvalidArgument(std::string("engine: ") + name + " is NULL");
 }
 
+Status CheckReserved(const std::string& field, uint32_t value) {
+  if (value == 0) return Status();
+  return InvalidArgument("engine: " + field + " is " + std::to_string(value) +
+                         "; it must be 0");
+}
+
 Status CheckStructSize(uint64_t size, const char* name) {
   if (size >= sizeof(size) && size <= kMaxStructSize &&
       size % sizeof(size) == 0) {

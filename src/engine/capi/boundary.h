@@ -78,6 +78,20 @@ commsched_status_t TellRange(commsched_engine_t* engine, Range range,
   });
 }
 
+// Runs `read`, which fills `out_values` with `count` values of an engine.
+template <typename Read>
+commsched_status_t TellValues(const commsched_engine_t* engine,
+                              const float* out_values, uint64_t count,
+                              Read&& read) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
+    return read();
+  });
+}
+
+Status CheckReserved(const std::string& field, uint32_t value);
+
 // A greater struct_size than any struct of the ABI has, or one that would cut a
 // field, is that of an uninitialised one.
 Status CheckStructSize(uint64_t size, const char* name);

@@ -195,21 +195,18 @@ commsched_status_t commsched_engine_gather_parameter(
 commsched_status_t commsched_engine_get_master_range(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     float* out_values, uint64_t count) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
+  return commsched::engine::TellValues(engine, out_values, count, [&] {
     return engine->engine.ReadPiece("get_master_range", parameter,
-                                    engine::kValueKind, out_values, count);
+                                    commsched::engine::kValueKind, out_values,
+                                    count);
   });
 }
 
 commsched_status_t commsched_engine_get_state(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     const char* name, float* out_values, uint64_t count) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+  return commsched::engine::TellValues(engine, out_values, count, [&] {
     ENGINE_RETURN_IF_ERROR(NotNull(name, "name"));
-    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
     return engine->engine.GetState(parameter, name, out_values, count);
   });
 }

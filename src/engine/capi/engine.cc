@@ -146,9 +146,7 @@ commsched_status_t commsched_engine_set_parameter_range(
 commsched_status_t commsched_engine_get_parameter(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     float* out_values, uint64_t count) {
-  return AtBoundary([&] {
-    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
+  return commsched::engine::TellValues(engine, out_values, count, [&] {
     return engine->engine.GetParameter(parameter, out_values, count);
   });
 }

@@ -8,6 +8,7 @@
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;
+using engine::CheckReserved;
 using engine::CopyIn;
 using engine::NotNull;
 using engine::PassCall;
@@ -15,12 +16,6 @@ using engine::Status;
 using GradientCall = engine::StepCalls::GradientCall;
 
 namespace {
-
-Status CheckReserved(const char* field, uint32_t value) {
-  if (value == 0) return Status();
-  return engine::InvalidArgument(std::string("engine: ") + field + " is " +
-                                 std::to_string(value) + "; it must be 0");
-}
 
 Status ToCall(const commsched_pass_t* pass, PassCall* out_call) {
   ENGINE_RETURN_IF_ERROR(NotNull(pass, "pass"));

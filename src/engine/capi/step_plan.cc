@@ -13,6 +13,7 @@
 #include "engine/tables/optimizer_table.h"
 
 using commsched::engine::AtBoundary;
+using commsched::engine::CheckReserved;
 using commsched::engine::CopyIn;
 using commsched::engine::DescribeBucket;
 using commsched::engine::DescribePlan;
@@ -139,9 +140,7 @@ Status CopyRole(const commsched_step_plan_role_t* roles, uint32_t i,
                            std::to_string(out->num_ranks) +
                            "; it must be 1 or more");
   }
-  if (out->reserved != 0) {
-    return Refuse(FieldOf(i, "reserved"), out->reserved, "; it must be 0");
-  }
+  ENGINE_RETURN_IF_ERROR(CheckReserved(FieldOf(i, "reserved"), out->reserved));
   return CheckGroups(i, *out);
 }
 
