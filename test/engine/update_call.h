@@ -1,7 +1,10 @@
 #ifndef COMMSCHED_TEST_ENGINE_UPDATE_CALL_H_
 #define COMMSCHED_TEST_ENGINE_UPDATE_CALL_H_
 
+#include <string>
+
 #include "commsched/engine.h"
+#include "test/engine/messages.h"
 
 namespace commsched::engine {
 
@@ -15,6 +18,16 @@ inline commsched_engine_update_args_t UpdateArgs(float lr) {
 inline commsched_status_t UpdateWith(commsched_engine_t* engine, float lr) {
   const commsched_engine_update_args_t args = UpdateArgs(lr);
   return commsched_engine_update(engine, &args);
+}
+
+// Leaves a step wherever it is, with zeros of this rank, and drains: "" or a
+// message.
+inline std::string LeaveStep(commsched_engine_t* engine) {
+  RETURN_MESSAGE_IF_ERROR(
+      commsched_engine_step_cancel(engine, COMMSCHED_CANCEL_LOCAL));
+  RETURN_MESSAGE_IF_ERROR(UpdateWith(engine, 0.1f));
+  RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(engine));
+  return Message(commsched_engine_drain(engine));
 }
 
 }  // namespace commsched::engine
