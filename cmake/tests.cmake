@@ -88,14 +88,15 @@ function(commsched_add_test_binary name)
   target_link_libraries(test_${name} PRIVATE
     ${arg_LINK} GTest::gmock GTest::gtest_main)
   commsched_compile_as_test(test_${name})
-  commsched_unity(test_${name} TEST)
-  # A process of a sanitizer takes a tenth of a second to begin, which most TESTs
-  # do not take to end. That they pass one by one is what the preset release shows.
+  commsched_unity(test_${name})
+  # A process takes up to a tenth of a second to begin, which most TESTs do not
+  # take to end. scripts/summarize-tests reads which of them passed.
   if(COMMSCHED_TEST_SHARDS)
     math(EXPR last "${COMMSCHED_TEST_SHARDS} - 1")
     foreach(shard RANGE ${last})
       add_test(NAME test_${name}.${shard} COMMAND env ${arg_ENVIRONMENT}
         GTEST_TOTAL_SHARDS=${COMMSCHED_TEST_SHARDS} GTEST_SHARD_INDEX=${shard}
+        GTEST_OUTPUT=json:${PROJECT_BINARY_DIR}/gtest/test_${name}.${shard}.json
         $<TARGET_FILE:test_${name}>)
       set_tests_properties(test_${name}.${shard} PROPERTIES
         LABELS "${arg_LABELS}" TIMEOUT 600)
@@ -167,7 +168,7 @@ function(commsched_add_fake_gpu)
   target_link_libraries(commsched_fake_gpu PRIVATE Threads::Threads)
   # NCCL's communicator, a type with linkage, has fields of types without.
   commsched_compile_alone(${PROJECT_SOURCE_DIR}/test/fakes/gpu/nccl.cc)
-  commsched_unity(commsched_fake_gpu TEST)
+  commsched_unity(commsched_fake_gpu)
   set_target_properties(commsched_fake_gpu PROPERTIES
     CXX_VISIBILITY_PRESET default)
 endfunction()

@@ -14,6 +14,7 @@
 #include "commsched/step_plan.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
+#include "test/engine/ranks_in_name.h"
 #include "test/engine/toy_rank.h"
 #include "test/engine/toy_training.h"
 
@@ -97,7 +98,8 @@ TEST_P(AddressesTest, AreThoseThatEachPassFinds) {
 
 INSTANTIATE_TEST_SUITE_P(RanksAndStages, AddressesTest,
                          testing::Combine(testing::Values(2, 3, 4),
-                                          testing::Range(0u, 4u)));
+                                          testing::Range(0u, 4u)),
+                         RanksInName<uint32_t>);
 
 class FixedAddressesTest : public testing::TestWithParam<int> {};
 

@@ -16,6 +16,7 @@
 
 #include "test/engine/pass_calls.h"
 #include "test/engine/plain_toy.h"
+#include "test/engine/ranks_in_name.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
 #include "test/support/await.h"
@@ -80,7 +81,8 @@ TEST_P(EngineTrainingTest, AgreesWithAPlainLoopWhereBitsMayDiffer) {
 
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndClipping, EngineTrainingTest,
                          Combine(Values(1, 2, 3, 4), Values(0, 1, 2, 3),
-                                 Values(0.0f, 0.5f)));
+                                 Values(0.0f, 0.5f)),
+                         RanksInName<int, float>);
 
 // I4.
 class EngineBitsTest : public ::testing::TestWithParam<int> {

@@ -16,6 +16,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/plain_toy.h"
+#include "test/engine/ranks_in_name.h"
 #include "test/engine/toy_training.h"
 
 namespace commsched::engine {
@@ -176,7 +177,8 @@ TEST_P(MicroBatchTrainingTest, AgreesWithAPlainLoop) {
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndBudgets, MicroBatchTrainingTest,
                          Combine(Values(1, 3), Values(0, 1, 2, 3),
                                  Values(kNoBucketAccumulates, kSomeBuckets),
-                                 Values(0.0f, 0.5f)));
+                                 Values(0.0f, 0.5f)),
+                         RanksInName<uint32_t, uint64_t, float>);
 
 // The mean gradients of a step, in place of the weights.
 std::vector<float> MeanGradients(ToyRun run) {

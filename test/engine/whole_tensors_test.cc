@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.h"
 #include "commsched/optimizer.h"
 #include "test/checkpoint/temporary_folder.h"
+#include "test/engine/ranks_in_name.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
 
@@ -140,7 +141,8 @@ TEST_P(WholeTensorsTest, OnlyAnAtomicParameterIsSteppedAsOne) {
 
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndBuckets, WholeTensorsTest,
                          Combine(Values(2, 3, 4), Values(1u, 2u, 3u),
-                                 Values(uint64_t{4096}, uint64_t{1} << 20)));
+                                 Values(uint64_t{4096}, uint64_t{1} << 20)),
+                         RanksInName<uint32_t, uint64_t>);
 
 }  // namespace
 }  // namespace commsched::engine

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "test/engine/messages.h"
 #include "test/engine/model_handle.h"
+#include "test/engine/ranks_in_name.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
 #include "test/engine/update_call.h"
@@ -125,7 +126,8 @@ TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostWithSgdAndLittleMemory) {
 
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndClipping, EngineDeviceBitsTest,
                          Combine(Values(1, 2, 3), Values(0, 1, 2, 3),
-                                 Values(0.0f, 0.5f)));
+                                 Values(0.0f, 0.5f)),
+                         RanksInName<int, float>);
 
 TEST(EngineDeviceTest, ANonFiniteGradientSkipsTheStepAndHalvesTheScale) {
   const auto train = [](ToyRun run, std::vector<float>* weights,

@@ -6,6 +6,7 @@ import fnmatch
 import importlib.machinery
 import importlib.util
 import io
+import json
 import pathlib
 import re
 import tempfile
@@ -568,6 +569,49 @@ class MinutesTest(PlantedTree):
         self.assertIn("release/build", budget["steps"])
 
 
+class StepTest(PlantedTree):
+    """What ctest and the parts of a test binary wrote of a step."""
+
+    def read(self, *cases, **parts):
+        """(passed, failed, skipped) of `cases`, pairs of name and status, and
+        `parts`, tests as GoogleTest writes them."""
+        self.plant("junit-tests.xml", "<testsuite time='2'>" + "".join(
+            f"<testcase name='{name}' status='{status}'/>"
+            for name, status in cases) + "</testsuite>")
+        for name, tests in parts.items():
+            self.plant(f"gtest/{name}.json", json.dumps(
+                {"testsuites": [{"name": "Suite", "testsuite": tests}]}))
+        *names, seconds = summarize_tests.read_step(self.root / "junit-tests.xml")
+        self.assertEqual(seconds, 2)
+        return tuple(names)
+
+    passes = {"name": "Passes", "result": "COMPLETED"}
+    skips = {"name": "Skips", "result": "SKIPPED"}
+    fails = {"name": "Fails", "result": "COMPLETED", "failures": [{}]}
+    filtered = {"name": "Filtered", "result": "SUPPRESSED"}
+
+    def test_each_test_of_a_part_counts(self):
+        self.assertEqual(
+            self.read(("test_a", "run"), ("alone", "run"),
+                      test_a=[self.passes, self.skips, self.filtered]),
+            (["Suite.Passes", "alone"], [], ["Suite.Skips"]))
+
+    def test_a_part_that_fails_names_its_tests(self):
+        self.assertEqual(
+            self.read(("test_a", "fail"), test_a=[self.passes, self.fails]),
+            (["Suite.Passes"], ["Suite.Fails"], []))
+
+    def test_a_part_that_ends_early_fails_by_its_own_name(self):
+        self.assertEqual(self.read(("test_a", "fail"), ("test_b", "fail"),
+                                   test_b=[self.passes]),
+                         (["Suite.Passes"], ["test_a", "test_b"], []))
+
+    def test_a_step_without_tests_fails(self):
+        self.assertEqual(self.read()[1], ["no test ran"])
+        self.assertEqual(self.read(("test_a", "run"), test_a=[self.filtered])[1],
+                         ["no test ran"])
+
+
 class SanitizerFilterTest(unittest.TestCase):
 
     def test_each_pattern_leaves_out_a_test_that_there_is(self):
@@ -577,8 +621,8 @@ class SanitizerFilterTest(unittest.TestCase):
             r"\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", text)}
         self.assertGreater(len(names), 1000)
         for line in (root / "test/sanitizer_filter.txt").read_text().splitlines():
-            # A number of ranks is in the name of a parameter.
-            if line and line[0] != "#" and not line.startswith("*_n"):
+            # Numbers of ranks and wrappers are in the names of parameters.
+            if line and line[0] != "#" and not line.startswith(("*_n", "*/")):
                 self.assertTrue(fnmatch.filter(names, line), line)
 
 

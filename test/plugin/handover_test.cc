@@ -378,7 +378,8 @@ TEST(HandoverTest, ThreeDescriptorsAPeerAreEnough) {
   }
 }
 
-#ifndef __SANITIZE_ADDRESS__  // Which needs memory by itself.
+// Sanitizers need memory by themselves.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(HandoverTest, WhatCannotBeMappedNowIsMappedLater) {
   const pid_t child = fork();
   if (child == 0) {
