@@ -192,6 +192,10 @@ endfunction()
 # Rooms whose code and tests know one thread, in which the thread sanitizer has
 # nothing to find.
 set(COMMSCHED_SINGLE_THREADED cli fuzz graph kernels plan step_plan)
+# Rooms of many threads: with COMMSCHED_FEWER_TESTS only the thread sanitizer has
+# their own tests. Those of conformance, of the engine and of the ABI, which other
+# sanitizers have, too, go through these rooms.
+set(COMMSCHED_MANY_THREADED channel comm cuda exec recording session)
 
 function(commsched_add_all_tests)
   commsched_precompile(test
@@ -201,6 +205,8 @@ function(commsched_add_all_tests)
   commsched_folders(${PROJECT_SOURCE_DIR}/test *_test.cc names)
   if(COMMSCHED_SANITIZE STREQUAL "thread")
     list(REMOVE_ITEM names ${COMMSCHED_SINGLE_THREADED})
+  elseif(COMMSCHED_SANITIZE AND COMMSCHED_FEWER_TESTS)
+    list(REMOVE_ITEM names ${COMMSCHED_MANY_THREADED})
   endif()
   foreach(name ${names})
     if(EXISTS ${PROJECT_SOURCE_DIR}/test/${name}/CMakeLists.txt)
