@@ -99,7 +99,7 @@ TEST_P(AddressesTest, AreThoseThatEachPassFinds) {
 INSTANTIATE_TEST_SUITE_P(RanksAndStages, AddressesTest,
                          testing::Combine(testing::Values(2, 3, 4),
                                           testing::Range(0u, 4u)),
-                         RanksInName<uint32_t>);
+                         RanksInName());
 
 class FixedAddressesTest : public testing::TestWithParam<int> {};
 

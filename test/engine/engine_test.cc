@@ -82,7 +82,7 @@ TEST_P(EngineTrainingTest, AgreesWithAPlainLoopWhereBitsMayDiffer) {
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndClipping, EngineTrainingTest,
                          Combine(Values(1, 2, 3, 4), Values(0, 1, 2, 3),
                                  Values(0.0f, 0.5f)),
-                         RanksInName<int, float>);
+                         RanksInName());
 
 // I4.
 class EngineBitsTest : public ::testing::TestWithParam<int> {

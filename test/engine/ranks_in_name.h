@@ -11,11 +11,12 @@ namespace commsched::engine {
 
 // Names a case whose first parameter is a number of ranks: "7_n3" is the
 // eighth, on three. test/sanitizer_filter.txt leaves out cases by that number.
-template <typename... Others>
-std::string RanksInName(
-    const ::testing::TestParamInfo<std::tuple<int, Others...>>& info) {
-  return absl::StrCat(info.index, "_n", std::get<0>(info.param));
-}
+struct RanksInName {
+  template <typename Case>
+  std::string operator()(const ::testing::TestParamInfo<Case>& info) const {
+    return absl::StrCat(info.index, "_n", std::get<0>(info.param));
+  }
+};
 
 }  // namespace commsched::engine
 

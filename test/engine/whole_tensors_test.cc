@@ -142,7 +142,7 @@ TEST_P(WholeTensorsTest, OnlyAnAtomicParameterIsSteppedAsOne) {
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndBuckets, WholeTensorsTest,
                          Combine(Values(2, 3, 4), Values(1u, 2u, 3u),
                                  Values(uint64_t{4096}, uint64_t{1} << 20)),
-                         RanksInName<uint32_t, uint64_t>);
+                         RanksInName());
 
 }  // namespace
 }  // namespace commsched::engine

@@ -127,7 +127,7 @@ TEST_P(EngineDeviceBitsTest, AreThoseOfTheHostWithSgdAndLittleMemory) {
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndClipping, EngineDeviceBitsTest,
                          Combine(Values(1, 2, 3), Values(0, 1, 2, 3),
                                  Values(0.0f, 0.5f)),
-                         RanksInName<int, float>);
+                         RanksInName());
 
 TEST(EngineDeviceTest, ANonFiniteGradientSkipsTheStepAndHalvesTheScale) {
   const auto train = [](ToyRun run, std::vector<float>* weights,
