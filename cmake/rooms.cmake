@@ -214,7 +214,6 @@ function(commsched_command_line)
   add_executable(commsched_cli ${sources})
   target_include_directories(commsched_cli PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(commsched_cli PRIVATE commsched CLI11::CLI11)
-  commsched_unity(commsched_cli)
   commsched_link_for_wheel(commsched_cli)
   set_target_properties(commsched_cli PROPERTIES
     OUTPUT_NAME commsched
