@@ -192,6 +192,9 @@ endfunction()
 # Rooms whose code and tests know one thread, in which the thread sanitizer has
 # nothing to find.
 set(COMMSCHED_SINGLE_THREADED cli fuzz graph kernels plan step_plan)
+# Folders whose tests call what others call from many threads: with
+# COMMSCHED_FEWER_TESTS the thread sanitizer has the others only.
+set(COMMSCHED_FEW_THREADED abi capi checkpoint nvtx trace)
 # Rooms of many threads: with COMMSCHED_FEWER_TESTS only the thread sanitizer has
 # their own tests. Those of conformance, of the engine and of the ABI, which other
 # sanitizers have, too, go through these rooms.
@@ -205,6 +208,9 @@ function(commsched_add_all_tests)
   commsched_folders(${PROJECT_SOURCE_DIR}/test *_test.cc names)
   if(COMMSCHED_SANITIZE STREQUAL "thread")
     list(REMOVE_ITEM names ${COMMSCHED_SINGLE_THREADED})
+    if(COMMSCHED_FEWER_TESTS)
+      list(REMOVE_ITEM names ${COMMSCHED_FEW_THREADED})
+    endif()
   elseif(COMMSCHED_SANITIZE AND COMMSCHED_FEWER_TESTS)
     list(REMOVE_ITEM names ${COMMSCHED_MANY_THREADED})
   endif()
